@@ -36,8 +36,9 @@ using std::chrono::milliseconds;
 
 // ---- The child --------------------------------------------------------------------------------
 
-constexpr milliseconds observed(200);   // for how long the innocents play on after the fault
-constexpr milliseconds patience(1000);  // for the guilty one's return
+constexpr milliseconds observed(200);  // for how long the innocents play on after the fault
+// For the guilty one's return: a GPU's driver needs about a second until it reports a trap.
+constexpr milliseconds patience(2000);
 
 void say(const std::string& line) {
   static_cast<void>(!write(STDOUT_FILENO, line.data(), line.size()));
@@ -75,8 +76,21 @@ void seat_all(Host& host, const std::vector<std::filesystem::path>& libraries) {
     seat->instance.set_parameter("factor", factor_of(number));
     seat->instance.activate(sizes);
     seat->graph.emplace(host.broker, std::vector<PluginInstance*>{&seat->instance}, sizes);
+    const LeaseKind granted = seat->instance.lease().granted.kind;
+    if (granted != LeaseKind::green) {
+      throw std::runtime_error(std::string("a plug-in got a lease of the kind ") +
+                               to_string(granted) + " instead of green");
+    }
     if (!frame(*seat, number)) throw std::runtime_error("a frame was wrong before the fault");
     host.seats.push_back(std::move(seat));
+  }
+}
+
+bool is_right(Host& host, int number) {
+  try {
+    return frame(*host.seats[static_cast<std::size_t>(number)], number);
+  } catch (const std::exception&) {
+    return false;
   }
 }
 
@@ -84,14 +98,7 @@ void seat_all(Host& host, const std::vector<std::filesystem::path>& libraries) {
 int count_stopped(Host& host, int guilty) {
   int stopped = 0;
   for (int number = 0; number < plugin_count; ++number) {
-    if (number == guilty) continue;
-    bool right = false;
-    try {
-      right = frame(*host.seats[static_cast<std::size_t>(number)], number);
-    } catch (const std::exception&) {
-      right = false;
-    }
-    if (!right) ++stopped;
+    if (number != guilty && !is_right(host, number)) ++stopped;
   }
   return stopped;
 }
@@ -102,7 +109,12 @@ int count_stopped(Host& host, int guilty) {
 int be_control(const Fault& fault, const std::vector<std::filesystem::path>& libraries,
                int guilty) {
   Host host{Broker::open(), {}};
-  seat_all(host, libraries);
+  try {
+    seat_all(host, libraries);
+  } catch (const std::exception& error) {
+    say(error.what());
+    return 1;
+  }
   if (std::string(fault.name) == "out-of-memory") {
     const std::uint64_t limit = data_bytes(getpid()) + memory_headroom;
     const rlimit both{limit, limit};
@@ -111,10 +123,12 @@ int be_control(const Fault& fault, const std::vector<std::filesystem::path>& lib
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   Seat& seat = *host.seats[static_cast<std::size_t>(guilty)];
-  seat.instance.set_parameter(
-      fault.parameter,
-      seat.instance.description().parameters[fault.doer == Doer::kernel ? 1U : 0U].parse(
-          fault.value));
+  const auto set_fault = [&](const char* value) {
+    seat.instance.set_parameter(
+        fault.parameter,
+        seat.instance.description().parameters[fault.doer == Doer::kernel ? 1U : 0U].parse(value));
+  };
+  set_fault(fault.value);
   say("ready\n");
   std::atomic<bool> returned{false};
   std::thread faulty([&] {
@@ -137,6 +151,10 @@ int be_control(const Fault& fault, const std::vector<std::filesystem::path>& lib
       end = Clock::now() + observed;
     }
     std::this_thread::sleep_for(milliseconds(5));
+  }
+  if (returned) {  // it stops, too, if it cannot go on without its fault
+    set_fault("none");
+    if (!is_right(host, guilty)) say("(the guilty one stops)");
   }
   say("\nstopped " + std::to_string(stopped) + (returned ? " returned" : " lost") + "\nend\n");
   _exit(0);  // a thread may hang, and destructors wait for it
@@ -258,9 +276,17 @@ ControlResult run_control(const Fault& fault, const std::vector<std::filesystem:
     const bool lost = text.find(" lost\n") != std::string::npos;
     const std::string word = "\nstopped ";
     const int stopped = std::atoi(text.c_str() + text.find(word) + word.size());
-    if (stopped != 0) {
-      result.text =
-          std::to_string(stopped) + " of " + std::to_string(plugin_count - 1) + " innocents stop";
+    const bool guilty_stops = text.find("(the guilty one stops)") != std::string::npos;
+    if (stopped == plugin_count - 1 && guilty_stops) {
+      result.damage = Damage::all_stop;
+      result.text = "all " + std::to_string(plugin_count) + " stop, each in a green lease";
+    } else if (stopped != 0) {
+      result.damage = Damage::some_stop;
+      result.text = std::to_string(stopped) + " of " + std::to_string(plugin_count - 1) +
+                    " innocents stop, and the guilty one " +
+                    (lost           ? "does not return"
+                     : guilty_stops ? "stops"
+                                    : "goes on");
     } else if (lost) {
       result.damage = Damage::thread_is_lost;
       result.text = "its thread is lost; the innocents go on";
@@ -282,12 +308,14 @@ ControlResult run_control(const Fault& fault, const std::vector<std::filesystem:
 bool is_expected(const Fault& fault, const ControlResult& result) {
   if (!result.ran) return false;
   switch (fault.damage) {
-    case Damage::process_ends:
-      return result.damage == Damage::process_ends;
+    case Damage::all_stop:
+      return result.damage == Damage::all_stop || result.damage == Damage::process_ends;
     case Damage::thread_is_lost:
       return result.damage != Damage::none;
+    case Damage::process_ends:
+    case Damage::some_stop:
     case Damage::none:
-      return result.damage == Damage::none;
+      return result.damage == fault.damage;
   }
   return false;
 }

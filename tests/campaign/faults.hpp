@@ -29,7 +29,9 @@ enum class Named {
 
 // What the fault does to plug-ins of the same process: the positive control.
 enum class Damage {
-  process_ends,    // the process ends, or stands still, or CUDA ends for all
+  process_ends,    // the process ends, or stands still
+  all_stop,        // CUDA ends for all plug-ins, or a driver ends the process
+  some_stop,       // only some stop. No fault is to do that
   thread_is_lost,  // the calling thread does not return. What the others do is only reported
   none,
 };
