@@ -116,6 +116,46 @@ TEST_F(IsolateCommand, PresetsAreTheSame) {
        {"out.wav"});
 }
 
+// They have a copy of NVIDIA's libraries in each process. Without NVIDIA's driver, the error is the
+// same as in this process.
+TEST_F(IsolateCommand, PluginsOnTheRuntimeLibraryAreTheSame) {
+  for (const char* name : {"colour_grading", "histogram_equalisation", "convolution_reverb"}) {
+    if (!exists(program_folder().parent_path() / "plugins" / (std::string(name) + ".so"))) {
+      GTEST_SKIP() << name << " is not built: the CUDA Toolkit lacks a library";
+    }
+  }
+  png("in.png", 70, 50, 16);
+  wav("in.wav", 9000);
+  const std::vector<std::string> pictures{
+      "image",    at("in.png"), "-o",       at("out.png"),
+      "--plugin", "exposure",   "--plugin", "colour_grading:hue=40,saturation=1.25",
+      "--plugin", "blur",       "--plugin", "histogram_equalisation:amount=1"};
+  const std::vector<std::string> sound{"audio",    at("in.wav"),
+                                       "-o",       at("out.wav"),
+                                       "--plugin", "gain:gain_db=-6",
+                                       "--plugin", "convolution_reverb:time=0.25,mix=0.4",
+                                       "--tail",   "0.1"};
+  run_well(
+      {"image", at("in.png"), "-o", at("o.png"), "--plugin", "exposure", "--json", at("r.json")});
+  if (json_at("r.json")["driver"]["kind"] != "software") {
+    same(pictures, {"out.png"});
+    same(sound, {"out.wav"});
+    return;
+  }
+  for (std::vector<std::string> arguments : {pictures, sound}) {
+    const std::string error = run(arguments).err;
+    arguments.emplace_back();
+    for (const char* isolate : {"--isolate", "--isolate=each-instance", "--isolate=in-host"}) {
+      arguments.back() = isolate;
+      Start start;
+      start.arguments = arguments;
+      expect_error(start, ExitCode::needs_gpu, {"cannot be used here: it needs a GPU"});
+      EXPECT_EQ(run(arguments).err, error) << isolate;
+    }
+  }
+  GTEST_SKIP() << "only the refusal was looked at: these plug-ins need NVIDIA's driver";
+}
+
 // Each process has a broker, and the report tells of all of them.
 TEST_F(IsolateCommand, TheReportTellsOfAllProcesses) {
   png("in.png", 16, 16);
