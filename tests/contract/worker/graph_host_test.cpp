@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
+#include <set>
 
 #include "child_process.hpp"
 #include "ctxbroker/device_memory.hpp"
@@ -15,6 +18,7 @@
 namespace ctxbroker {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -353,6 +357,50 @@ TEST_F(HostPartTest, DISABLED_AfterAFault) {
 TEST_F(HostPartTest, AfterAFaultInTheHostThePluginsMoveOut) {
   const ChildResult child = run_child("HostPartTest.DISABLED_AfterAFault");
   EXPECT_EQ(child.exit_code, 0) << child.output;
+}
+
+// What this process maps of a driver and of the plug-in `exposure`.
+std::set<std::string> mapped_of_cuda() {
+  std::set<std::string> names;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const std::string name = line.substr(line.rfind('/') + 1);
+    const bool is_driver = name.starts_with("libcuda.so") || name.starts_with("libnvidia") ||
+                           name.starts_with("nvidia") ||
+                           name.find("software_device") != std::string::npos;
+    if (is_driver) names.insert("a driver");
+    if (name == "exposure.so") names.insert(name);
+  }
+  return names;
+}
+
+// Other tests leave a driver in this process, so it runs in a child. The variable says where the
+// plug-in is.
+TEST_F(WorkerGraphTest, DISABLED_SaysWhatIsMapped) {
+  const bool is_here = std::getenv("CTXB_TEST_IN_HOST") != nullptr;
+  WorkerGraphOptions with = graph_options();
+  std::optional<Broker> broker;
+  if (is_here) {
+    with.grouping = WorkerGrouping::in_host;
+    with.broker = &broker.emplace(Broker::open());
+  }
+  WorkerGraph graph(row({"exposure"}), with);
+  graph.set_parameter(0, "stops", 1);
+  graph.activate({width, height});
+  std::vector<float> pixels(width * height * 4, 0.25F);
+  graph.process(pixels.data(), pixels.data(), picture_job());
+  EXPECT_EQ(pixels[0], 0.5F);
+  for (const std::string& name : mapped_of_cuda()) std::printf("mapped: %s\n", name.c_str());
+}
+
+TEST(WorkerGraphControl, AHostWithWorkersAloneHasNoCuda) {
+  const std::string test = "WorkerGraphTest.DISABLED_SaysWhatIsMapped";
+  ChildResult child = run_child(test);
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  EXPECT_THAT(child.output, ::testing::Not(HasSubstr("mapped:")));
+  child = run_child(test, {{"CTXB_TEST_IN_HOST", "1"}});
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  EXPECT_THAT(child.output, AllOf(HasSubstr("mapped: a driver"), HasSubstr("mapped: exposure.so")));
 }
 
 }  // namespace
