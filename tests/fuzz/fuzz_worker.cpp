@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes from the other side of a worker's channel: the host gets a checked answer or an error,
-// and the worker a checked request, a packet that is whole, or none.
+// and the worker a checked request, a packet that is whole, or none. Of a graph's own messages, the
+// host reads any answer, and the worker any table of a job.
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/metrics.hpp"
+#include "scan/description_json.hpp"
+#include "worker/graph_served.hpp"
+#include "worker/graph_wire.hpp"
 #include "worker/host_channel.hpp"
 #include "worker/packet.hpp"
 #include "worker/worker_channel.hpp"
@@ -17,6 +25,7 @@
 namespace {
 
 using namespace ctxbroker::detail;
+using ctxbroker::json::DocumentError;
 
 constexpr Shape shape{2, 256};
 
@@ -61,7 +70,7 @@ void lie_to_host(const std::uint8_t* data, std::size_t size) {
 // The host has filled the channel with the bytes.
 void lie_to_worker(const std::uint8_t* data, std::size_t size) {
   Memory memory = memory_of_channel();
-  std::memcpy(begin_of(memory), data, std::min(size, channel_bytes(shape)));
+  if (size != 0) std::memcpy(begin_of(memory), data, std::min(size, channel_bytes(shape)));
   for (std::uint32_t i = 0; i < shape.slots; ++i) {  // so that there is something to take
     slot_of(begin_of(memory), shape, i).state = static_cast<std::uint32_t>(SlotState::request);
   }
@@ -95,12 +104,105 @@ void read_packet(const std::uint8_t* data, std::size_t size) {
   if (channel_bytes(hello.shape) > std::size_t{16} << 20) std::abort();
 }
 
+// What was read is written in the same way as what is read of that.
+template <typename Read, typename Write>
+void read_twice(const Json& answer, const Read& read, const Write& write) {
+  Json written;
+  try {
+    written = write(read(answer));
+  } catch (const Json::exception&) {
+    return;
+  } catch (const DocumentError&) {
+    return;
+  }
+  if (write(read(written)) != written) std::abort();
+}
+
+// An answer of the worker's, for each of the host's readers. They throw no other exceptions.
+void read_answer(const std::uint8_t* data, std::size_t size) {
+  Json answer;
+  try {
+    answer = ctxbroker::json::parse({reinterpret_cast<const char*>(data), size}, "the answer",
+                                    std::size_t{1} << 20);
+  } catch (const DocumentError&) {
+    return;
+  }
+  const auto written = [](const auto& value) { return to_json(value); };
+  read_twice(answer, read_error, written);
+  read_twice(answer, read_ends, written);
+  read_twice(answer, read_instance_options, written);
+  read_twice(answer, read_graph_options, written);
+  read_twice(answer, read_job, written);
+  read_twice(answer, read_region, written);
+  read_twice(answer, read_value, written);
+  read_twice(answer, read_metrics, [](const ctxbroker::BrokerMetrics& metrics) {
+    return Json::parse(ctxbroker::to_json(metrics));
+  });
+  read_twice(
+      answer,
+      [](const Json& json) {
+        return ctxbroker::detail::read_plugins(json, {"the answer", "$"}, "fuzz.so");
+      },
+      written);
+}
+
+// The job's block, and another one that is lent.
+struct Block {
+  std::byte* begin;
+  std::uint64_t bytes;
+};
+std::array<Block, 2> blocks;
+
+ctxb_status find_block(std::uint64_t handle, void** memory, std::uint64_t* bytes) {
+  if (handle == 0 || handle > blocks.size()) return CTXB_ERROR_NOT_FOUND;
+  *memory = blocks[handle - 1].begin;
+  *bytes = blocks[handle - 1].bytes;
+  return CTXB_OK;
+}
+
+// A byte that says which buffers have to be on the device, a message, and its block.
+void read_job_table(const std::uint8_t* data, std::size_t size) {
+  JobMessage message;
+  if (size < 1 + sizeof message) return;
+  std::vector<bool> on_device;
+  for (unsigned bit = 0; bit < 8; ++bit) on_device.push_back((*data >> bit & 1U) != 0);
+  std::memcpy(&message, data + 1, sizeof message);
+  std::vector<std::byte> own(size - 1 - sizeof message), other(64);
+  if (!own.empty()) std::memcpy(own.data(), data + 1 + sizeof message, own.size());
+  blocks = {Block{own.data(), own.size()}, Block{other.data(), other.size()}};
+  ctxb_worker_host host{};
+  host.buffer = find_block;
+  JobTable read;
+  try {
+    read_table(host, message, on_device, {}, read);
+  } catch (const ctxbroker::Error& error) {
+    if (error.kind() != ctxbroker::ErrorKind::wrong_state) std::abort();
+    return;
+  }
+  if (read.buffers.inputs.size() != message.inputs ||
+      read.buffers.outputs.size() != message.outputs || read.extents.size() != message.extents ||
+      read.changes.size() != message.changes) {
+    std::abort();
+  }
+  const Block& job = blocks.at(message.block - 1);
+  for (std::size_t i = 0; i < message.inputs + message.outputs; ++i) {
+    BufferPlace place;
+    std::memcpy(&place, job.begin + i * sizeof place, sizeof place);
+    const Block in =
+        place.block == 0 ? Block{job.begin, message.bytes} : blocks.at(place.block - 1);
+    if (place.offset > in.bytes || place.bytes > in.bytes - place.offset) std::abort();
+    const void* const buffer =
+        i < message.inputs ? read.buffers.inputs[i] : read.buffers.outputs[i - message.inputs];
+    if (buffer != in.begin + place.offset) std::abort();
+  }
+}
+
 }  // namespace
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
-  constexpr std::array parts{lie_to_host, lie_to_worker, read_packet};
+  constexpr std::array parts{lie_to_host, lie_to_worker, read_packet, read_answer, read_job_table};
   // A copy of its own length, so that a sanitizer sees the first byte behind it.
   const std::vector<std::uint8_t> rest(data + 1, data + size);
   parts[*data % parts.size()](rest.data(), rest.size());

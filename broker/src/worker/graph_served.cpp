@@ -75,6 +75,56 @@ std::function<void(std::uint64_t)> teller(const ctxb_worker_host* host, std::uin
 
 }  // namespace
 
+void read_table(const ctxb_worker_host& host, const JobMessage& message,
+                const std::vector<bool>& on_device, const SharedDevices& devices, JobTable& read) {
+  void* memory = nullptr;
+  std::uint64_t size = 0;
+  need_of_message(host.buffer(message.block, &memory, &size) == CTXB_OK, "its block is not lent");
+  auto* const begin = static_cast<std::byte*>(memory);
+  const std::uint64_t table =
+      (std::uint64_t{message.inputs} + message.outputs) * sizeof(BufferPlace) +
+      std::uint64_t{message.extents} * sizeof(ImageRegion) +
+      std::uint64_t{message.changes} * sizeof(WorkerParameterChange);
+  need_of_message(message.bytes <= size && table <= message.bytes, "its block is too small");
+  const std::byte* at = begin;
+  const auto take = [&](auto& value) {
+    std::memcpy(&value, at, sizeof value);
+    at += sizeof value;
+  };
+  read.buffers.inputs.clear();
+  read.buffers.outputs.clear();
+  read.found.clear();
+  for (std::uint32_t i = 0; i < message.inputs + message.outputs; ++i) {
+    BufferPlace place;
+    take(place);
+    need_of_message(i < on_device.size() && on_device[i] == (place.on_device != 0),
+                    "a buffer is not where its end is");
+    void* block = memory;
+    std::uint64_t bytes = message.bytes;
+    if (place.on_device != 0) {
+      const ctxbroker::DeviceMemory& lent = devices.at(place.block);
+      block = reinterpret_cast<void*>(lent.address());
+      bytes = lent.bytes();
+    } else if (place.block != 0) {
+      need_of_message(host.buffer(place.block, &block, &bytes) == CTXB_OK,
+                      "a buffer's block is not lent");
+    }
+    need_of_message(place.offset <= bytes && place.bytes <= bytes - place.offset,
+                    "a buffer lies outside of its block");
+    std::byte* const buffer = static_cast<std::byte*>(block) + place.offset;
+    if (i < message.inputs) {
+      read.buffers.inputs.push_back(buffer);
+    } else {
+      read.buffers.outputs.push_back(buffer);
+    }
+    read.found.push_back({place, block, block == memory ? size : bytes});
+  }
+  read.extents.resize(message.extents);
+  for (ImageRegion& extent : read.extents) take(extent);
+  read.changes.resize(message.changes);
+  for (WorkerParameterChange& change : read.changes) take(change);
+}
+
 LoadedNode& Served::node(const Json& ask) {
   const auto index = ask.at("node").get<std::size_t>();
   need_of_message(index < nodes_.size(), "there is no such node");
@@ -362,51 +412,15 @@ bool Served::is_registered(std::uint64_t block, void* memory, std::uint64_t byte
   return static_cast<bool>(made);
 }
 
-void Served::read_table(std::uint32_t type, const JobMessage& message) {
-  void* memory = nullptr;
-  std::uint64_t size = 0;
-  need_of_message(host_->buffer(message.block, &memory, &size) == CTXB_OK, "its block is not lent");
-  auto* const begin = static_cast<std::byte*>(memory);
-  const std::uint64_t table =
-      (std::uint64_t{message.inputs} + message.outputs) * sizeof(BufferPlace) +
-      std::uint64_t{message.extents} * sizeof(ImageRegion) +
-      std::uint64_t{message.changes} * sizeof(WorkerParameterChange);
-  need_of_message(message.bytes <= size && table <= message.bytes, "its block is too small");
-  const std::byte* at = begin;
-  const auto take = [&](auto& value) {
-    std::memcpy(&value, at, sizeof value);
-    at += sizeof value;
-  };
-  buffers_.inputs.clear();
-  buffers_.outputs.clear();
+// Which buffers of the table CUDA can copy by itself.
+void Served::find_direct(std::uint32_t type, const JobMessage& message) {
   is_direct_.clear();
   lent_inputs_.clear();
-  for (std::uint32_t i = 0; i < message.inputs + message.outputs; ++i) {
-    BufferPlace place;
-    take(place);
-    need_of_message(i < on_device_.size() && on_device_[i] == (place.on_device != 0),
-                    "a buffer is not where its end is");
-    void* block = memory;
-    std::uint64_t bytes = message.bytes;
-    if (place.on_device != 0) {
-      const ctxbroker::DeviceMemory& lent = devices_.at(place.block);
-      block = reinterpret_cast<void*>(lent.address());
-      bytes = lent.bytes();
-    } else if (place.block != 0) {
-      need_of_message(host_->buffer(place.block, &block, &bytes) == CTXB_OK,
-                      "a buffer's block is not lent");
-    }
-    need_of_message(place.offset <= bytes && place.bytes <= bytes - place.offset,
-                    "a buffer lies outside of its block");
-    std::byte* const buffer = static_cast<std::byte*>(block) + place.offset;
-    const bool is_input = i < message.inputs;
-    if (is_input) {
-      buffers_.inputs.push_back(buffer);
-    } else {
-      buffers_.outputs.push_back(buffer);
-    }
+  for (const TableBuffer& one : table_.found) {
+    const BufferPlace& place = one.place;
+    const std::byte* const buffer = static_cast<std::byte*>(one.block) + place.offset;
     bool is_direct = place.on_device == 0;
-    if (place.block != 0 && is_input) {
+    if (place.block != 0 && is_direct_.size() < message.inputs) {
       // The host may write there as soon as the job is submitted.
       is_direct = is_direct && type == graph_process;
       lent_inputs_.push_back({buffer, place.bytes});
@@ -418,19 +432,8 @@ void Served::read_table(std::uint32_t type, const JobMessage& message) {
                                                      input.data() < buffer + place.bytes;
                                             });
     }
-    is_direct_.push_back(is_direct &&
-                         (place.block == 0 ? is_registered(message.block, memory, size)
-                                           : is_registered(place.block, block, bytes)));
-  }
-  job_.extents.resize(message.extents);
-  for (ImageRegion& extent : job_.extents) take(extent);
-  events_.changes.clear();
-  for (std::uint32_t i = 0; i < message.changes; ++i) {
-    WorkerParameterChange change;
-    take(change);
-    need_of_message(change.node < nodes_.size(), "a change is for no node");
-    events_.changes.push_back({&nodes_[change.node].instance, change.parameter, change.offset,
-                               change.value, change.ramp_frames, change.from});
+    const std::uint64_t block = place.block == 0 ? message.block : place.block;
+    is_direct_.push_back(is_direct && is_registered(block, one.block, one.block_bytes));
   }
 }
 
@@ -453,9 +456,17 @@ void Served::run(std::uint32_t type, const JobMessage& message, JobReply& reply)
   job_.region = message.region;
   events_.transport.reset();
   if (message.has_transport != 0) events_.transport = message.transport;
-  read_table(type, message);
+  read_table(*host_, message, on_device_, devices_, table_);
+  job_.extents = table_.extents;
+  events_.changes.clear();
+  for (const WorkerParameterChange& change : table_.changes) {
+    need_of_message(change.node < nodes_.size(), "a change is for no node");
+    events_.changes.push_back({&nodes_[change.node].instance, change.parameter, change.offset,
+                               change.value, change.ramp_frames, change.from});
+  }
+  find_direct(type, message);
   Access::set_direct(*graph_, is_direct_);
-  reply.job = graph_->submit(buffers_, job_, events_);
+  reply.job = graph_->submit(table_.buffers, job_, events_);
   if (type == graph_process) reply.outcome = static_cast<std::uint32_t>(graph_->finish(reply.job));
 }
 

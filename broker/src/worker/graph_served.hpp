@@ -23,6 +23,24 @@ namespace ctxbroker::detail {
 // mistake of this library.
 void need_of_message(bool good, const char* what);
 
+struct TableBuffer {
+  BufferPlace place;
+  void* block;  // in which it lies, as a whole
+  std::uint64_t block_bytes;
+};
+
+// What is in a job's block before the samples.
+struct JobTable {
+  JobBuffers buffers;
+  std::vector<TableBuffer> found;  // inputs, then outputs
+  std::vector<ImageRegion> extents;
+  std::vector<WorkerParameterChange> changes;
+};
+
+// `on_device` says where each buffer has to be: inputs, then outputs. Throws as need_of_message.
+void read_table(const ctxb_worker_host& host, const JobMessage& message,
+                const std::vector<bool>& on_device, const SharedDevices& devices, JobTable& read);
+
 class Served {
  public:
   explicit Served(const ctxb_worker_host* host) : host_(host) {}
@@ -59,7 +77,7 @@ class Served {
   LoadedNode& node(const Json& ask);
   Json connect(const Json& ask);
   void end_graph();
-  void read_table(std::uint32_t type, const JobMessage& message);
+  void find_direct(std::uint32_t type, const JobMessage& message);
   bool is_registered(std::uint64_t block, void* memory, std::uint64_t bytes);
 
   const ctxb_worker_host* host_;
@@ -72,8 +90,8 @@ class Served {
   std::map<std::uint64_t, RegisteredMemory> registered_;
   std::vector<bool> on_device_;  // each buffer of a job: inputs, then outputs
   // Of the last job, so that the next one allocates nothing.
+  JobTable table_;
   JobInfo job_;
-  JobBuffers buffers_;
   JobEvents events_;
   std::vector<std::span<const std::byte>> lent_inputs_;
   std::vector<bool> is_direct_;  // the buffers, inputs and then outputs: see Access::set_direct
