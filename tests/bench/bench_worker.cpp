@@ -3,13 +3,14 @@
 // two sides look before they sleep, against the same bytes through two pipes and a process that
 // sends them back. The module answers with the message and uses no GPU.
 //
-// Then a block of audio through the sample plug-in gain, and a picture through exposure, in host
-// memory or in device memory: a graph in this process, or raw launches, and the same graph in a
-// worker; eight plug-ins in this process, and in one worker or in eight; a picture through three,
-// whose processes hand it over on the device or in host memory; a block in a worker alone, and
-// beside another worker that keeps the device busy. Last, the time from the end of a worker to the
-// next block that is done, with a stand-by against without, how long the end of a worker holds up
-// the blocks, and the time after a kernel's fault.
+// Then a block of audio through the sample plug-in gain, which is an almost empty job if it has one
+// frame, and a picture through exposure, in host memory or in device memory: a graph in this
+// process, or raw launches, and the same graph in a worker; eight plug-ins in this process, and in
+// one worker or in eight; eight of three kinds, by their grouping; a picture through three, whose
+// processes hand it over on the device or in host memory; a block in a worker alone, and beside
+// another worker that keeps the device busy. Last, the time from the end of a worker to the next
+// block that is done and right, with a stand-by against without, how long the end of a worker holds
+// up the blocks, the time after a kernel's fault, and how long the fault holds up another worker.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "bystander_worker.hpp"
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/graph.hpp"
 #include "ctxbroker/stream.hpp"
@@ -166,6 +168,24 @@ double after_a_fault(const Session& session, StandBy stand_by, benchmark::State&
   return report(state, comparison);
 }
 
+// How long a kernel's fault in a worker holds up another one: the longest time between two of its
+// blocks, without a fault and with one.
+double beside_a_fault(const Session& session, benchmark::State& state) {
+  Faulting guilty(StandBy::none);
+  Bystander bystander;
+  std::chrono::duration<double, std::nano> taken = std::chrono::milliseconds(200);
+  return report(
+      state, compare(
+                 session.rounds(9),
+                 [&] { return bystander.longest_gap([&] { std::this_thread::sleep_for(taken); }); },
+                 [&] {
+                   return bystander.longest_gap([&] {
+                     taken =
+                         std::chrono::duration<double, std::nano>(guilty.back_without_stand_by());
+                   });
+                 }));
+}
+
 // Compares jobs in this process with the same jobs in workers.
 template <typename Here, typename There>
 double compare_jobs(const Session& session, int count, const Here& here, const There& there,
@@ -182,9 +202,8 @@ double compare_jobs(const Session& session, int count, const Here& here, const T
 }
 
 // A block of audio, in this process, or by the raw driver in this process, and in a worker.
-double audio(Session& session, bool against_raw, std::chrono::microseconds spin,
-             benchmark::State& state) {
-  constexpr std::uint32_t frames = 256;
+double audio(Session& session, std::uint32_t frames, bool against_raw,
+             std::chrono::microseconds spin, benchmark::State& state) {
   const ActivationSizes sizes{frames, channels, 48000, false};
   Broker& broker = session.broker();
   PluginInstance gain = broker.create(broker.load(sample_plugin("gain")), "gain");
@@ -208,21 +227,23 @@ double audio(Session& session, bool against_raw, std::chrono::microseconds spin,
 // What a job goes through in a row: in this process, and in workers.
 class Row {
  public:
-  Row(Broker& broker, const std::string& plugin, std::size_t count, const ActivationSizes& sizes)
-      : sizes_(sizes), library_(broker.load(sample_plugin(plugin))) {
+  Row(Broker& broker, const std::vector<std::string>& plugins, const ActivationSizes& sizes)
+      : sizes_(sizes) {
     std::vector<PluginInstance*> row;
-    for (std::size_t i = 0; i < count; ++i) {
-      row.push_back(&instances_.emplace_back(broker.create(library_, plugin)));
+    for (const std::string& plugin : plugins) {
+      row.push_back(
+          &instances_.emplace_back(broker.create(broker.load(sample_plugin(plugin)), plugin)));
       row.back()->activate(sizes);
+      description_.nodes.push_back({"", sample_plugin(plugin)});
     }
     here_.emplace(broker, row, sizes);
-    description_.nodes.resize(count, {"", sample_plugin(plugin)});
   }
   double compare(Session& session, int jobs, const WorkerGraphOptions& options, const JobInfo& job,
                  benchmark::State& state) {
     WorkerGraph there(description_, options);
     there.activate(sizes_);
     std::vector<float> samples(std::size_t{job.width} * job.height * (job.sample_rate > 0 ? 1 : 4));
+    state.counters["processes"] = static_cast<double>(there.processes());
     const auto in_process = [&] { here_->process(samples.data(), samples.data(), job); };
     const auto in_workers = [&] { there.process(samples.data(), samples.data(), job); };
     return compare_jobs(session, jobs, in_process, in_workers, state);
@@ -232,19 +253,23 @@ class Row {
 
  private:
   ActivationSizes sizes_;
-  PluginLibrary library_;
   std::deque<PluginInstance> instances_;
   std::optional<Graph> here_;
   WorkerGraphDescription description_{{{"in"}}, {{"out"}}, {}};
 };
 
+const std::vector<std::string> eight_of_one_kind(8, "gain");
+const std::vector<std::string> eight_of_three_kinds{"gain",      "gain",      "gain",  "equaliser",
+                                                    "equaliser", "equaliser", "delay", "delay"};
+
 // A block through eight plug-ins.
-double eight(Session& session, WorkerGrouping grouping, std::chrono::microseconds spin,
-             benchmark::State& state) {
+double eight(Session& session, const std::vector<std::string>& plugins, WorkerGrouping grouping,
+             std::chrono::microseconds spin, benchmark::State& state) {
   constexpr std::uint32_t frames = 256;
-  Row row(session.broker(), "gain", 8, {frames, channels, 48000, false});
+  Row row(session.broker(), plugins, {frames, channels, 48000, false});
   WorkerGraphOptions options;
   options.grouping = grouping;
+  options.broker = &session.broker();
   options.worker.spin = spin;
   return row.compare(session, session.quick() ? 2 : 200, options, block_of(frames), state);
 }
@@ -254,7 +279,7 @@ double three_pictures(Session& session, bool on_device, benchmark::State& state)
   JobInfo job;
   job.width = session.quick() ? 64 : 1920;
   job.height = session.quick() ? 64 : 1080;
-  Row row(session.broker(), "exposure", 3, {job.width, job.height});
+  Row row(session.broker(), {"exposure", "exposure", "exposure"}, {job.width, job.height});
   if (!on_device) row.set_device(99);
   WorkerGraphOptions options;
   options.grouping = WorkerGrouping::each_instance;
@@ -356,13 +381,17 @@ double picture_on_device(Session& session, benchmark::State& state) {
 }
 
 void enrol(Session& session) {
-  for (const bool against_raw : {false, true}) {
-    for (const int spin : {0, 50, 1000}) {
-      measure_once(std::string(against_raw ? "audio_against_raw" : "audio") + "/256_frames/spin_" +
-                       std::to_string(spin) + "_us",
-                   benchmark::kMicrosecond, [&session, against_raw, spin](benchmark::State& state) {
-                     return audio(session, against_raw, std::chrono::microseconds(spin), state);
-                   });
+  for (const std::uint32_t frames : {1U, 256U}) {
+    for (const bool against_raw : {false, true}) {
+      for (const int spin : {0, 50, 1000}) {
+        measure_once(std::string(against_raw ? "audio_against_raw/" : "audio/") +
+                         std::to_string(frames) + "_frames/spin_" + std::to_string(spin) + "_us",
+                     benchmark::kMicrosecond,
+                     [&session, frames, against_raw, spin](benchmark::State& state) {
+                       return audio(session, frames, against_raw, std::chrono::microseconds(spin),
+                                    state);
+                     });
+      }
     }
   }
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{2048}}) {
@@ -386,9 +415,18 @@ void enrol(Session& session) {
       measure_once(
           std::string("eight/") + to_string(grouping) + "/spin_" + std::to_string(spin) + "_us",
           benchmark::kMicrosecond, [&session, grouping, spin](benchmark::State& state) {
-            return eight(session, grouping, std::chrono::microseconds(spin), state);
+            return eight(session, eight_of_one_kind, grouping, std::chrono::microseconds(spin),
+                         state);
           });
     }
+  }
+  for (const auto grouping : {WorkerGrouping::in_host, WorkerGrouping::together,
+                              WorkerGrouping::by_plugin, WorkerGrouping::each_instance}) {
+    measure_once(std::string("eight_of_three_kinds/") + to_string(grouping) + "/spin_50_us",
+                 benchmark::kMicrosecond, [&session, grouping](benchmark::State& state) {
+                   return eight(session, eight_of_three_kinds, grouping,
+                                std::chrono::microseconds(50), state);
+                 });
   }
   for (const bool on_device : {false, true}) {
     measure_once(
@@ -419,6 +457,8 @@ void enrol(Session& session) {
                    return after_a_fault(session, stand_by, state);
                  });
   }
+  measure_once("after_a_fault/bystander", benchmark::kMillisecond,
+               [&session](benchmark::State& state) { return beside_a_fault(session, state); });
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -24,6 +26,13 @@ inline JobInfo block_of(std::uint32_t frames) {
   job.height = channels;
   job.sample_rate = 48000;
   return job;
+}
+
+// A block of samples that are small whole numbers, and none of them 0.
+inline std::vector<float> counted(std::uint32_t frames) {
+  std::vector<float> samples(std::size_t{frames} * channels);
+  std::iota(samples.begin(), samples.end(), 1.0F);
+  return samples;
 }
 
 inline WorkerGraph gain_in_worker(const WorkerGraphOptions& options, std::uint32_t frames) {
@@ -50,9 +59,11 @@ class Dying {
  public:
   // Either option, or none.
   Dying(StandBy stand_by, bool dry_while_away)
-      : graph_(gain_in_worker(options(stand_by, dry_while_away), frames)) {}
+      : graph_(gain_in_worker(options(stand_by, dry_while_away), frames)) {
+    graph_.set_parameter(0, "gain_db", 20);
+  }
 
-  // From the kill to the next block that is done, in ns.
+  // From the kill to the next block that is done and right, in ns.
   double back_at_work() {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the stand-by starts
     const std::uint64_t ends = graph_.ends();
@@ -95,7 +106,17 @@ class Dying {
   void lend() { lent_ = graph_.lend(4096); }
 
  private:
-  JobOutcome process() { return graph_.process(block_.data(), block_.data(), block_of(frames)); }
+  // A block that is done is compared with the right one.
+  JobOutcome process() {
+    std::fill(output_.begin(), output_.end(), 0.0F);
+    const JobOutcome outcome = graph_.process(input_.data(), output_.data(), block_of(frames));
+    const auto is_right = [](float in, float out) { return out == 10 * in; };
+    if (outcome == JobOutcome::done &&
+        !std::equal(input_.begin(), input_.end(), output_.begin(), is_right)) {
+      throw std::runtime_error("a block is wrong");
+    }
+    return outcome;
+  }
   // Whether a block is done, by another process.
   bool is_back(std::uint64_t ends) {
     try {
@@ -124,7 +145,8 @@ class Dying {
 
   WorkerGraph graph_;
   WorkerBuffer lent_;
-  std::vector<float> block_ = std::vector<float>(std::size_t{frames} * channels);
+  const std::vector<float> input_ = counted(frames);
+  std::vector<float> output_ = std::vector<float>(input_.size());
 };
 
 }  // namespace ctxbroker::bench
