@@ -16,6 +16,7 @@
 #include "ctxbroker/version.hpp"
 #include "plugin/access.hpp"
 #include "plugin/base64.hpp"
+#include "plugin/instance.hpp"
 #include "scan/description_json.hpp"
 #include "worker/done_jobs.hpp"
 #include "worker/packet.hpp"
