@@ -315,12 +315,29 @@ void watch_memory() {
   ::sigaction(SIGSEGV, &action, &before_segv);
 }
 
+// Whether the process that made the socket has this process's user, or may do everything. Whoever
+// makes the socket decides what is loaded here. A host makes a new one just before it starts a
+// process, so it may change its user between two starts. A root host's program may give up its
+// rights before it serves, and a program that its file's owner gives rights serves nobody else.
+bool is_made_by_own_user(int socket) noexcept {
+  ucred maker{};
+  socklen_t length = sizeof maker;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 &&
+         (maker.uid == ::geteuid() || maker.uid == 0);
+}
+
 int serve(const ctxb_worker_module* module) {
   int kind = 0;
   socklen_t length = sizeof kind;
   if (::getsockopt(worker_socket, SOL_SOCKET, SO_TYPE, &kind, &length) != 0 ||
       kind != SOCK_SEQPACKET) {
     std::fprintf(stderr, "this program serves a host that starts it (ctxbroker/worker.hpp)\n");
+    return not_started_by_a_host;
+  }
+  if (!is_made_by_own_user(worker_socket)) {
+    std::fprintf(stderr,
+                 "another user has made this program's socket; a worker serves a host of "
+                 "its own user, or root's\n");
     return not_started_by_a_host;
   }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a worker does for a host when nothing goes wrong, and what it refuses.
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,6 +56,68 @@ TEST_F(WorkerTest, AProgramStartedByHandSaysWhatItIs) {
   EXPECT_NE(fgets(line.data(), line.size(), output), nullptr);
   EXPECT_EQ(WEXITSTATUS(pclose(output)), 2);
   EXPECT_THAT(line.data(), HasSubstr("a host that starts it"));
+}
+
+constexpr int worker_socket = 3;
+constexpr uid_t nobody = 65534;
+
+// Starts the program on a socket that a process of this user has made, which then closes its end.
+ChildResult start_on_socket_of(uid_t maker) {
+  const std::string program = worker_file("worker_own_program");
+  std::array<int, 2> pipe{};
+  EXPECT_EQ(pipe2(pipe.data(), O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::array<int, 2> ends{};
+    if (setresuid(-1, maker, -1) != 0 ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0 ||
+        setresuid(-1, 0, -1) != 0) {
+      _exit(126);
+    }
+    // The program's socket comes last: its number may be that of another one.
+    const int own = fcntl(ends[0], F_DUPFD_CLOEXEC, 10);
+    const int output = fcntl(pipe[1], F_DUPFD_CLOEXEC, 10);
+    close(ends[1]);
+    dup2(output, STDERR_FILENO);
+    dup2(own, worker_socket);
+    execl(program.c_str(), program.c_str(), nullptr);
+    _exit(127);
+  }
+  close(pipe[1]);
+  ChildResult result;
+  std::array<char, 400> piece{};
+  for (ssize_t got = 0; (got = read(pipe[0], piece.data(), piece.size())) > 0;) {
+    result.output.append(piece.data(), static_cast<std::size_t>(got));
+  }
+  close(pipe[0]);
+  int ended = 0;
+  EXPECT_EQ(waitpid(child, &ended, 0), child);
+  if (WIFEXITED(ended)) result.exit_code = WEXITSTATUS(ended);
+  return result;
+}
+
+TEST_F(WorkerTest, AConnectionFromAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  const ChildResult refused = start_on_socket_of(nobody);
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("another user has made this program's socket"));
+  // The control: the program of the same user listens to whoever is there, who has left.
+  const ChildResult heard = start_on_socket_of(0);
+  EXPECT_EQ(heard.exit_code, 3) << heard.output;
+  EXPECT_THAT(heard.output, HasSubstr("the host's first packet"));
+}
+
+// Root may do everything in the process, whether it serves or not.
+TEST_F(WorkerTest, AProgramThatGivesUpRootsRightsServesRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  WorkerOptions own = options("own", {"TEST_WORKER_USER=" + std::to_string(nobody)});
+  own.module.clear();
+  own.program = worker_file("worker_own_program");
+  Worker worker(own);
+  worker.start();
+  struct stat about {};
+  ASSERT_EQ(stat(("/proc/" + std::to_string(worker.process_id())).c_str(), &about), 0);
+  EXPECT_EQ(about.st_uid, nobody);
 }
 
 TEST_F(WorkerTest, CallsTheModulesStop) {

@@ -21,6 +21,8 @@ static ctxb_status handle(const ctxb_worker_message* message, ctxb_worker_reply*
 int main(void) {
   const ctxb_worker_module module = {
       .size = sizeof module, .abi = CTXB_WORKER_ABI, .handle = handle};
+  const char* const user = getenv("TEST_WORKER_USER");
+  if (user != NULL && setuid(atoi(user)) != 0) return 1;
   pthread_t thread;
   if (getenv("TEST_WORKER_THREAD") != NULL) pthread_create(&thread, NULL, wait_long, NULL);
   return ctxb_worker_serve(&module);
