@@ -194,6 +194,20 @@ TEST_F(WorkerTest, AWorkerThatIsStoppedWhileIdleIsNotDisturbed) {
               HasSubstr("stopped by a signal"));
 }
 
+// The system does not say that it is stopped.
+TEST_F(WorkerTest, AWorkerWithoutAHeartbeatIsEnded) {
+  WorkerOptions with = options();
+  with.call_timeout = std::chrono::seconds(20);
+  with.heartbeat_timeout = milliseconds(1000);
+  Worker worker(with);
+  ask(worker, Act::sleeps, 1500);  // the control: its heart beats
+  EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { worker.call({Act::holds_others}); }),
+              HasSubstr("it did not run for 1000 ms while it handled message"));
+  EXPECT_STREQ(to_string(wait_for_end().cause), "stopped");
+  EXPECT_EQ(say(worker, Act::echo, "back"), "back");
+  EXPECT_EQ(worker.ends(), 1U);
+}
+
 TEST_F(WorkerTest, AllCallsInFlightEndAndAreSuspects) {
   WorkerOptions two = options();
   two.threads = 2;

@@ -10,8 +10,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <new>
+#include <string>
+#include <thread>
 
 namespace ctxbroker::test {
 namespace {
@@ -24,6 +27,18 @@ int deeper(int depth) {
   volatile char room[4096];
   room[0] = static_cast<char>(depth);
   return depth < 0 ? 0 : deeper(depth + 1) + room[0];
+}
+
+void hold_other_threads() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) {
+    for (;;) pause();
+  };
+  sigaction(SIGUSR1, &action, nullptr);
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    const pid_t thread = std::stoi(task.path().filename());
+    if (thread != gettid()) syscall(SYS_tgkill, getpid(), thread, SIGUSR1);
+  }
 }
 
 }  // namespace
@@ -57,6 +72,10 @@ void perform(Act act) {
       }
       return;
     }
+    case holds_others:
+      hold_other_threads();
+      std::this_thread::sleep_for(std::chrono::hours(1));
+      return;
     case allocates:
       [&]() noexcept {
         // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): what happens then is the test

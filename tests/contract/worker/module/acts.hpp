@@ -33,9 +33,10 @@ enum Act : std::uint32_t {
   stops_itself,
   endless,
   deadlock,
-  allocates,  // by operator new, until there is no more
-  mallocs,    // by malloc, with a write through null at the end
-  reserves,   // by malloc, without a write, and aborts at the end
+  holds_others,  // all threads but its own wait in a signal handler, and it sleeps
+  allocates,     // by operator new, until there is no more
+  mallocs,       // by malloc, with a write through null at the end
+  reserves,      // by malloc, without a write, and aborts at the end
   forks_and_ends,
   ends_alone,    // its thread, and no other one
   ends_alone_7,  // likewise, with this exit status
