@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "child_process.hpp"
 #include "graph_fixture.hpp"
 
 namespace ctxbroker {
@@ -157,6 +158,26 @@ TEST_F(WorkerRestartTest, TheHostMayChangeItsFolder) {
   }
   EXPECT_THAT(records(), Not(Contains(HasSubstr("did not start"))));
   std::filesystem::remove_all(folder);
+}
+
+TEST_F(WorkerRestartTest, DISABLED_StartsAStandByAndDies) {
+  WorkerGraphOptions with = graph_options();
+  with.stand_by = true;
+  const WorkerGraph graph = graph_with(with);
+  std::printf("first %d.\n", graph.process_id());
+  std::printf("other %d.\n", other_child(graph.process_id()));
+  std::fflush(stdout);
+  kill(getpid(), SIGKILL);
+}
+
+TEST_F(WorkerRestartTest, AStandByDiesWithItsHost) {
+  const ChildResult child = run_child("WorkerRestartTest.DISABLED_StartsAStandByAndDies");
+  for (const char* words : {"first ", "other "}) {
+    const std::vector<int> processes = numbers_after(words, child.output);
+    ASSERT_EQ(processes.size(), 1U) << child.output;
+    EXPECT_GT(processes[0], 1);
+    EXPECT_TRUE(dies(processes[0], std::chrono::seconds(5))) << words;
+  }
 }
 
 // The positive control: without a stand-by, the next process is a new one.

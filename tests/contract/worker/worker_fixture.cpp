@@ -4,6 +4,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
 #include "child_process.hpp"
 
 namespace ctxbroker {
@@ -28,6 +33,25 @@ bool can_give_up_other_processes() {
   if (sanitized) return false;  // a sanitizer starts a thread before the worker serves
   constexpr int landlock_create_ruleset = 444, ask_for_version = 1;
   return syscall(landlock_create_ruleset, nullptr, 0, ask_for_version) >= 6;
+}
+
+std::vector<int> numbers_after(const std::string& words, const std::string& text) {
+  std::vector<int> numbers;
+  for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) {
+    numbers.push_back(std::atoi(text.c_str() + at + words.size()));
+  }
+  return numbers;
+}
+
+bool dies(int process, std::chrono::milliseconds time) {
+  const auto deadline = std::chrono::steady_clock::now() + time;
+  for (;;) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+    const std::string stat((std::istreambuf_iterator<char>(file)), {});
+    if (stat.empty() || stat.find(") Z") != std::string::npos) return true;
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
 }
 
 WorkerOptions WorkerTest::options(const std::string& name,

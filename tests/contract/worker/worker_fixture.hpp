@@ -36,6 +36,11 @@ std::string error_of(ErrorKind kind, const std::function<void()>& work);
 // Whether workers can start without WorkerOptions::other_processes on this system, in this build.
 bool can_give_up_other_processes();
 
+// The numbers that follow these words.
+std::vector<int> numbers_after(const std::string& words, const std::string& text);
+// Whether the process has ended, or ends within this time. Maybe nobody waits for it.
+bool dies(int process, std::chrono::milliseconds time = {});
+
 class WorkerTest : public ::testing::Test {
  protected:
   // With these variables besides.

@@ -6,11 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <list>
+#include <sstream>
 #include <thread>
 
 #include "child_process.hpp"
@@ -403,27 +406,52 @@ TEST_F(WorkerTest, OutlivesTheThreadThatStartedIt) {
   EXPECT_EQ(worker.process_id(), id);
 }
 
-TEST_F(WorkerTest, DISABLED_StartsAWorkerAndDies) {
-  Worker worker(options());
-  worker.start();
-  std::printf("worker %d.\n", worker.process_id());
+// In a child: a worker for each of these words, and a process that nothing ends.
+TEST_F(WorkerTest, DISABLED_StartsWorkersAndDies) {
+  const char* const words = std::getenv("TEST_WORKER_WORDS");
+  ASSERT_NE(words, nullptr);
+  std::list<Worker> workers;
+  std::istringstream all(words);
+  for (std::string word; all >> word;) {
+    Worker& worker = workers.emplace_back(options(word));
+    worker.start();
+    if (word == "stopped") kill(worker.process_id(), SIGSTOP);
+    if (word == "deadlock") std::thread([&] { worker.call({Act::deadlock}); }).detach();
+    if (word == "endless") std::thread([&] { worker.call({Act::endless}); }).detach();
+    if (word == "held") std::thread([&] { worker.call({Act::holds_others}); }).detach();
+    std::printf("worker %d.\n", worker.process_id());
+  }
+  const pid_t plain = fork();
+  if (plain == 0) {
+    close_range(0, ~0U, 0);
+    sleep(60);
+    _exit(0);
+  }
+  std::printf("plain %d.\n", plain);
   std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // until they do it
   kill(getpid(), SIGKILL);
 }
 
 TEST_F(WorkerTest, DiesWithItsHost) {
-  const ChildResult child = run_child("WorkerTest.DISABLED_StartsAWorkerAndDies");
-  const std::size_t at = child.output.find("worker ");
-  ASSERT_NE(at, std::string::npos) << child.output;
-  const int id = std::atoi(child.output.c_str() + at + 7);
-  ASSERT_GT(id, 1);
-  for (int i = 0; i < 500 && kill(id, 0) == 0; ++i) {
-    std::ifstream status("/proc/" + std::to_string(id) + "/stat");
-    const std::string text((std::istreambuf_iterator<char>(status)), {});
-    if (text.find(") Z") != std::string::npos) return;  // nobody waits for it here
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (const std::string words :
+       {"idle", "deadlock", "endless", "held", "stopped", "idle deadlock endless held stopped"}) {
+    const ChildResult child =
+        run_child("WorkerTest.DISABLED_StartsWorkersAndDies", {{"TEST_WORKER_WORDS", words}});
+    const auto count = std::count(words.begin(), words.end(), ' ') + 1;
+    const std::vector<int> workers = numbers_after("worker ", child.output);
+    ASSERT_EQ(workers.size(), count) << child.output;
+    for (const int one : workers) {
+      if (dies(one, std::chrono::seconds(5))) continue;
+      ADD_FAILURE() << words << ": " << one << " lives";
+      kill(one, SIGKILL);
+    }
+    // The control.
+    const std::vector<int> plain = numbers_after("plain ", child.output);
+    ASSERT_EQ(plain.size(), 1U) << child.output;
+    EXPECT_FALSE(dies(plain[0]));
+    kill(plain[0], SIGKILL);
   }
-  EXPECT_NE(kill(id, 0), 0);
 }
 
 }  // namespace
