@@ -22,6 +22,7 @@ enum Act : std::uint32_t {
   sleeps,       // {milliseconds}
   reaches,      // an Attempt; answers with 0, or the errno that stopped it
   sends,        // {number}: takes a descriptor and writes "hello" into it
+  scale_frame,  // {number, bytes, factor}: as scale, in device memory behind a descriptor
 
   first_deadly = 100,
   segfault = first_deadly,

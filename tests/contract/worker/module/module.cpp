@@ -18,9 +18,11 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "acts.hpp"
 #include "ctxbroker/broker.hpp"
+#include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/worker_module.h"
 #include "driver_by_name.hpp"
 #include "worker/futex.hpp"
@@ -276,6 +278,35 @@ ctxb_status scale_block(const ctxb_worker_message* message, ctxb_worker_reply* r
   return give(reply, &count, sizeof count);
 }
 
+ctxb_status scale_device_memory(const ctxb_worker_message* message, ctxb_worker_reply* reply) {
+  struct Job {
+    std::uint64_t number;
+    std::uint64_t bytes;
+    std::uint64_t factor;
+  };
+  const Job job = read<Job>(message);
+  Broker broker = Broker::open();
+  Tenant tenant = broker.open_tenant("format");
+  const int descriptor = host->take_descriptor(job.number);
+  const DeviceMemory memory = DeviceMemory::imported(tenant, descriptor, job.bytes);
+  close(descriptor);
+  std::vector<float> values(job.bytes / sizeof(float));
+  const int status = tenant.run(0, [&] {
+    const CUdeviceptr address = memory.address();
+    CUresult result =
+        driver_call("cuMemcpyDtoH_v2", static_cast<void*>(values.data()), address, job.bytes);
+    for (float& value : values) value *= static_cast<float>(job.factor);
+    if (result == CUDA_SUCCESS) {
+      result = driver_call("cuMemcpyHtoD_v2", address, static_cast<const void*>(values.data()),
+                           job.bytes);
+    }
+    if (result == CUDA_SUCCESS) result = driver_call("cuCtxSynchronize");
+    return -static_cast<int>(result);
+  });
+  const std::uint64_t count = values.size();
+  return status < 0 ? CTXB_ERROR_DRIVER : give(reply, &count, sizeof count);
+}
+
 std::uint64_t open_descriptors() {
   std::uint64_t mask = 0;
   DIR* const folder = opendir("/proc/self/fd");
@@ -293,6 +324,8 @@ ctxb_status handle(const ctxb_worker_message* message, ctxb_worker_reply* reply)
       return give(reply, message->data, message->bytes);
     case scale:
       return scale_block(message, reply);
+    case scale_frame:
+      return scale_device_memory(message, reply);
     case lent_blocks: {
       const std::uint64_t count = blocks;
       return give(reply, &count, sizeof count);
