@@ -8,6 +8,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <semaphore>
 #include <thread>
 
 #include "child_process.hpp"
@@ -139,25 +140,33 @@ TEST_F(WorkerTest, TheSameActsEndAHostWithoutAWorker) {
 }
 
 TEST_F(WorkerTest, DeathFromOutsideIsKnownWithin10Milliseconds) {
-  Worker worker(options());
+  std::binary_semaphore asleep{0};
+  WorkerOptions with = options();
+  with.on_notification = [&](std::uint32_t, const void*, std::size_t) { asleep.release(); };
+  Worker worker(with);
   std::vector<double> times;
-  for (std::size_t i = 1; i <= 9; ++i) {
-    worker.start();
-    Time::time_point thrown;
-    std::thread caller([&] {
-      error_of(ErrorKind::context_lost, [&] { ask(worker, Act::sleeps, 60'000); });
-      thrown = Time::now();
-    });
-    std::this_thread::sleep_for(milliseconds(50));
-    const auto killed = Time::now();
-    kill(worker.process_id(), SIGKILL);
-    caller.join();
-    times.push_back(std::chrono::duration<double, std::milli>(thrown - killed).count());
-    EXPECT_STREQ(to_string(wait_for_end(i).cause), "signal");
-  }
-  std::sort(times.begin(), times.end());
-  // The fastest, because the machine may be busy.
-  EXPECT_LT(times.front(), 10) << "to " << times.back();
+  std::size_t end = 0;
+  do {
+    times.clear();
+    for (int i = 0; i < 9; ++i) {
+      worker.start();
+      Time::time_point thrown;
+      std::thread caller([&] {
+        error_of(ErrorKind::context_lost, [&] { ask(worker, Act::sleeps, 60'000); });
+        thrown = Time::now();
+      });
+      EXPECT_TRUE(asleep.try_acquire_for(std::chrono::seconds(20)));
+      std::this_thread::sleep_for(milliseconds(50));  // until the host's threads are, too
+      const auto killed = Time::now();
+      kill(worker.process_id(), SIGKILL);
+      caller.join();
+      times.push_back(std::chrono::duration<double, std::milli>(thrown - killed).count());
+      EXPECT_STREQ(to_string(wait_for_end(++end).cause), "signal");
+    }
+    std::sort(times.begin(), times.end());
+    // The median, in one of three rounds, because the machine may be busy.
+  } while (times[4] >= 10 && end < 27);
+  EXPECT_LT(times[4], 10) << times.front() << " to " << times.back();
 }
 
 TEST_F(WorkerTest, AHostThatIgnoresItsChildrenStillHearsOfTheirEnd) {

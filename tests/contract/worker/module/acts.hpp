@@ -19,7 +19,7 @@ enum Act : std::uint32_t {
   descriptors,  // the open descriptors, as one 64-bit mask
   group,        // its process id and its group
   prints,       // 3 MB of lines
-  sleeps,       // {milliseconds}
+  sleeps,       // {milliseconds}; notifies before
   reaches,      // an Attempt; answers with 0, or the errno that stopped it
   sends,        // {number}: takes a descriptor and writes "hello" into it
   scale_frame,  // {number, bytes, factor}: as scale, in device memory behind a descriptor

@@ -364,6 +364,7 @@ ctxb_status handle(const ctxb_worker_message* message, ctxb_worker_reply* reply)
       std::fflush(stdout);
       return CTXB_OK;
     case sleeps:
+      static_cast<void>(host->notify(9, nullptr, 0));
       std::this_thread::sleep_for(std::chrono::milliseconds(read<std::uint64_t>(message)));
       return CTXB_OK;
     case reaches: {
