@@ -30,6 +30,7 @@ class Bystander {
   explicit Bystander(WorkerOptions options) : worker_(std::move(options)) {
     worker_.start();
     thread_ = std::thread([this] { run(); });
+    while (right + wrong == 0) std::this_thread::yield();
   }
   ~Bystander() {
     stop_ = true;
