@@ -80,6 +80,7 @@ struct Graph::Impl {
              detail::JobClock::time_point submitted);
   void begin(detail::JobSlot& slot, std::uint64_t number, const JobBuffers& buffers,
              const JobInfo& job);
+  bool can_be_direct(const detail::JobSlot& slot, Index end) const noexcept;
   void run(detail::JobSlot& slot, const JobBuffers& buffers);
   void enqueue(detail::JobSlot& slot, Index node);
   void mark_given(detail::JobSlot& slot, CUstream after);

@@ -290,6 +290,28 @@ void Graph::Impl::run(JobSlot& slot, const JobBuffers& buffers) {
   for (const Index node : wiring.order) enqueue(slot, node);
 }
 
+// Rows that lie apart on the device are put together in the graph's own memory. And an input that
+// may be uploaded later must not have the output in its place.
+bool Graph::Impl::can_be_direct(const JobSlot& slot, Index end) const noexcept {
+  const Index output = wiring.outputs[end];
+  const Layout part = given_part(slot, output);
+  const std::uint64_t row = given_row_bytes(slot, output);
+  if (part.pitch != row) return false;
+  const auto* const begin = static_cast<const std::byte*>(slot.outputs[end]);
+  const Index node = *wiring.values[output].node;
+  for (Index v = 0; v < slot.inputs.size(); ++v) {
+    const auto* const input = static_cast<const std::byte*>(slot.inputs[v]);
+    const bool overlaps =
+        begin < input + bytes_of(slot, v) && input < begin + row * part.region.height;
+    const Index reader = wiring.values[v].readers.front();  // it uploads the input
+    if (overlaps && slot.is_direct[v] && reader != node &&
+        !wiring.nodes[node].comes_after[reader]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void Graph::Impl::begin(JobSlot& slot, std::uint64_t number, const JobBuffers& buffers,
                         const JobInfo& job) {
   slot.job = number;
@@ -302,12 +324,8 @@ void Graph::Impl::begin(JobSlot& slot, std::uint64_t number, const JobBuffers& b
   slot.outputs = buffers.outputs;
   slot.is_direct = is_direct;
   slot.is_direct.resize(slot.inputs.size() + slot.outputs.size());
-  // Rows that lie apart on the device are put together in the graph's own memory.
   for (Index end = 0; end < slot.outputs.size(); ++end) {
-    const Index value = wiring.outputs[end];
-    if (given_part(slot, value).pitch != given_row_bytes(slot, value)) {
-      slot.is_direct[slot.inputs.size() + end] = false;
-    }
+    if (!can_be_direct(slot, end)) slot.is_direct[slot.inputs.size() + end] = false;
   }
   slot.is_given = buffers.after != nullptr;
   slot.is_timed = options.measure || timeline_observed();

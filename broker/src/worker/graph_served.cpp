@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -416,25 +415,13 @@ bool Served::is_registered(std::uint64_t block, void* memory, std::uint64_t byte
 // Which buffers of the table CUDA can copy by itself.
 void Served::find_direct(std::uint32_t type, const JobMessage& message) {
   is_direct_.clear();
-  lent_inputs_.clear();
   for (const TableBuffer& one : table_.found) {
-    const BufferPlace& place = one.place;
-    const std::byte* const buffer = static_cast<std::byte*>(one.block) + place.offset;
-    bool is_direct = place.on_device == 0;
-    if (place.block != 0 && is_direct_.size() < message.inputs) {
-      // The host may write there as soon as the job is submitted.
-      is_direct = is_direct && type == graph_process;
-      lent_inputs_.push_back({buffer, place.bytes});
-    } else if (place.block != 0) {
-      // Work that reads an input must not find an output there.
-      is_direct = is_direct && std::none_of(lent_inputs_.begin(), lent_inputs_.end(),
-                                            [&](std::span<const std::byte> input) {
-                                              return buffer < input.data() + input.size() &&
-                                                     input.data() < buffer + place.bytes;
-                                            });
-    }
-    const std::uint64_t block = place.block == 0 ? message.block : place.block;
-    is_direct_.push_back(is_direct && is_registered(block, one.block, one.block_bytes));
+    const bool is_lent = one.place.block != 0, is_input = is_direct_.size() < message.inputs;
+    // The host may write into a lent input as soon as the job is submitted.
+    const bool stays = !is_lent || !is_input || type == graph_process;
+    const std::uint64_t block = is_lent ? one.place.block : message.block;
+    is_direct_.push_back(one.place.on_device == 0 && stays &&
+                         is_registered(block, one.block, one.block_bytes));
   }
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -93,7 +92,6 @@ class Served {
   JobTable table_;
   JobInfo job_;
   JobEvents events_;
-  std::vector<std::span<const std::byte>> lent_inputs_;
   std::vector<bool> is_direct_;  // the buffers, inputs and then outputs: see Access::set_direct
 };
 
