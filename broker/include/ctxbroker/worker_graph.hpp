@@ -324,13 +324,14 @@ class CTXB_API WorkerGraph {
   /// As Graph::latency_before.
   [[nodiscard]] std::uint64_t latency_before(std::size_t node) const;
 
-  /// Lends memory for the buffers of jobs. A buffer that lies in it is not copied: the worker reads
-  /// an input and writes an output where it is. Every later process gets the block with its
-  /// contents. Only the graph that has lent the block saves the copies. With several processes,
-  /// only the inputs of the first one are not copied.
+  /// Lends memory for the buffers of jobs. The host does not copy a buffer that lies in it: the
+  /// worker pins the block, and CUDA copies an input from there and an output to there. Every later
+  /// process gets the block with its contents. Only the graph that has lent the block saves the
+  /// copies. With several processes, only the inputs of the first one are not copied.
   ///
   /// The worker can write into every lent block at any time. So `retry` does not repeat a job with
-  /// a lent input, and after the process has ended, lent blocks may hold anything.
+  /// a lent input, and after the process has ended, lent blocks may hold anything. If a job fails,
+  /// its lent outputs may hold a part of the result.
   ///
   /// Destroying the WorkerBuffer counts as a call of the graph. You may destroy it while a job uses
   /// it: the worker keeps the memory until the job is done, and what the job writes there is lost.
