@@ -57,20 +57,24 @@ class Owned {
     lease_.reset();
     handle_ = {};
   }
-  void reset() noexcept {
+  // Returns false if it has not ended yet: work that does not end may still use it.
+  bool reset() noexcept {
     const std::shared_ptr<Lease> lease = std::move(lease_);
     Handle const handle = std::exchange(handle_, Handle{});
-    if (handle == Handle{} || lease == nullptr) return;
+    if (handle == Handle{} || lease == nullptr) return true;
     const std::uint64_t device_bytes = how.after == nullptr ? bytes_ : 0;
     try {
-      lease->give_back({how.home, how.what, device_bytes, how.may_wait, false,
-                        [lease, handle] { return (lease->table().*how.call)(handle); },
-                        [lease, handle, bytes = bytes_](CUresult status) {
-                          if (how.after != nullptr) how.after(handle, bytes, status);
-                          (lease->holdings().*how.count).fetch_sub(1, std::memory_order_relaxed);
-                          lease->report_failed_end(how.what, status);
-                        }});
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it stays, and counted
+      const auto ended = lease->give_back(
+          {how.home, how.what, device_bytes, how.may_wait, false,
+           [lease, handle] { return (lease->table().*how.call)(handle); },
+           [lease, handle, bytes = bytes_](CUresult status) {
+             if (how.after != nullptr) how.after(handle, bytes, status);
+             (lease->holdings().*how.count).fetch_sub(1, std::memory_order_relaxed);
+             lease->report_failed_end(how.what, status);
+           }});
+      return ended.has_value();
+    } catch (const std::bad_alloc&) {  // it stays, and counted
+      return false;
     }
   }
 

@@ -301,8 +301,7 @@ const GraphParts& Access::of(const Graph& graph) {
 }
 
 void Access::set_direct(Graph& graph, const std::vector<bool>& is_direct) {
-  Graph::Impl& impl = alive(graph.impl_);
-  if (impl.options.late == LateJobs::deliver) impl.is_direct = is_direct;
+  alive(graph.impl_).is_direct = is_direct;
 }
 
 std::uint64_t Graph::submit(const JobBuffers& buffers, const JobInfo& job,

@@ -208,8 +208,8 @@ struct Graph::Impl {
   // that is finished but not retired was late, and its work goes on.
   std::uint64_t submitted = 0, started = 0, finished = 0, retired = 0;
   bool is_renewed = false;  // since the last job
-  // JobSlot::is_direct of the next jobs. Empty: none is. Work that hangs could write there later,
-  // so this is for a process that ends then.
+  // JobSlot::is_direct of the next job. Empty: nothing is. Only with LateJobs::deliver and without
+  // waiting jobs. Work that hangs could write there later, so this is for a process that ends then.
   std::vector<bool> is_direct;
   bool built = false;  // false when the last build failed: the next job tries again
 };

@@ -33,8 +33,9 @@ struct Access {
   static Instance& of(const PluginInstance& instance) noexcept { return *instance.impl_; }
   // Throws Error (wrong_state) when the graph was moved from.
   static const GraphParts& of(const Graph& graph);
-  // Each buffer of the next jobs, inputs and then outputs: whether it is in registered memory, and
-  // stays as it is until the job has ended. Then it is copied from there and to there.
+  // Each buffer of the next job, inputs and then outputs: whether it is in registered memory, and
+  // nobody else uses it until the job has ended. Then it is copied from there and to there. For
+  // LateJobs::deliver, and without jobs that wait.
   static void set_direct(Graph& graph, const std::vector<bool>& is_direct);
   // Throws Error (wrong_state) when the tenant is closed.
   static const std::shared_ptr<TenantImpl>& of(Tenant& tenant);

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -93,7 +94,7 @@ void read_table(const ctxb_worker_host& host, const JobMessage& message,
   };
   read.buffers.inputs.clear();
   read.buffers.outputs.clear();
-  read.found.clear();
+  read.places.clear();
   for (std::uint32_t i = 0; i < message.inputs + message.outputs; ++i) {
     BufferPlace place;
     take(place);
@@ -117,7 +118,7 @@ void read_table(const ctxb_worker_host& host, const JobMessage& message,
     } else {
       read.buffers.outputs.push_back(buffer);
     }
-    read.found.push_back({place, block, block == memory ? size : bytes});
+    read.places.push_back(place);
   }
   read.extents.resize(message.extents);
   for (ImageRegion& extent : read.extents) take(extent);
@@ -392,40 +393,67 @@ Json Served::write_timeline(const Json& ask) {
 
 // Pinned, so that CUDA copies from there and to there by itself. Any lease does, because all
 // contexts may use the memory.
-bool Served::is_registered(std::uint64_t block, void* memory, std::uint64_t bytes) {
+bool Served::is_registered(std::uint64_t block) {
   const auto known = registered_.find(block);
   if (known != registered_.end()) return static_cast<bool>(known->second);
+  const auto& lease = Access::of(nodes_.front().instance).lease();
+  void* memory = nullptr;
+  std::uint64_t bytes = 0;
+  if (!lease || host_->buffer(block, &memory, &bytes) != CTXB_OK) return false;
   RegisteredMemory& made = registered_[block];
   try {
-    const auto& lease = Access::of(nodes_.front().instance).lease();
-    if (lease) made = register_memory(lease, memory, bytes);
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::context_lost) throw;
+    made = register_memory(lease, memory, bytes);
+  } catch (const Error& error) {  // if CUDA has ended, the job says so
     Record record;
     record.severity = Severity::warning;
     record.topic = "graph";
     record.text =
         std::string("jobs are copied once more, because shared memory cannot be pinned: ") +
         error.what();
-    pass_record(*host_, record);
+    if (!std::exchange(is_failure_told_, true)) pass_record(*host_, record);
   }
   return static_cast<bool>(made);
 }
 
-// Which buffers of the table CUDA can copy by itself.
+// CUDA must not know the address when other memory may get it. If it keeps it, the block stays.
+void Served::forget_block(std::uint64_t block) {
+  const auto known = registered_.find(block);
+  if (known == registered_.end()) return;
+  const bool has_ended = known->second.reset();
+  registered_.erase(known);
+  need_of_message(has_ended, "work that does not end may still use the block");
+}
+
+// Which buffers CUDA can copy by itself. After submit, the host may write into a lent input, and
+// other jobs may use a lent output.
 void Served::find_direct(std::uint32_t type, const JobMessage& message) {
   is_direct_.clear();
-  for (const TableBuffer& one : table_.found) {
-    const bool is_lent = one.place.block != 0, is_input = is_direct_.size() < message.inputs;
-    // The host may write into a lent input as soon as the job is submitted.
-    const bool stays = !is_lent || !is_input || type == graph_process;
-    const std::uint64_t block = is_lent ? one.place.block : message.block;
-    is_direct_.push_back(one.place.on_device == 0 && stays &&
-                         is_registered(block, one.block, one.block_bytes));
+  if (Access::of(*graph_).options.late != LateJobs::deliver) return;  // late work goes on
+  for (const BufferPlace& place : table_.places) {
+    const bool is_lent = place.block != 0;
+    const bool is_free = !is_lent || type == graph_process;
+    is_direct_.push_back(place.on_device == 0 && is_free &&
+                         is_registered(is_lent ? place.block : message.block));
   }
 }
 
+// Work that may write into the host's memory later.
+bool Served::hangs() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const LoadedNode& node) {
+    return node.instance.lease().state == LeaseState::hung;
+  });
+}
+
 void Served::run(std::uint32_t type, const JobMessage& message, JobReply& reply) {
+  try {
+    run_job(type, message, reply);
+  } catch (const Error& error) {
+    if (!hangs()) throw;
+    throw Error(ErrorKind::context_lost, error.message(), error.origin());  // the process ends
+  }
+}
+
+void Served::run_job(std::uint32_t type, const JobMessage& message, JobReply& reply) {
   need_of_message(graph_.has_value(), "the graph is not active");
   if (type == graph_is_done) {
     reply.outcome = graph_->is_done(message.job) ? 1 : 0;

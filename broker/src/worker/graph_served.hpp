@@ -22,16 +22,10 @@ namespace ctxbroker::detail {
 // mistake of this library.
 void need_of_message(bool good, const char* what);
 
-struct TableBuffer {
-  BufferPlace place;
-  void* block;  // in which it lies, as a whole
-  std::uint64_t block_bytes;
-};
-
 // What is in a job's block before the samples.
 struct JobTable {
   JobBuffers buffers;
-  std::vector<TableBuffer> found;  // inputs, then outputs
+  std::vector<BufferPlace> places;  // inputs, then outputs
   std::vector<ImageRegion> extents;
   std::vector<WorkerParameterChange> changes;
 };
@@ -66,8 +60,8 @@ class Served {
   Json take_back_device(const Json& ask);
   Json make_device(const Json& ask);
   void run(std::uint32_t type, const JobMessage& message, JobReply& reply);
-  // A block is about to be unmapped.
-  void forget_block(std::uint64_t block) { registered_.erase(block); }
+  // A block is about to be unmapped. Throws if that must not be.
+  void forget_block(std::uint64_t block);
   void poll() {
     if (broker_) broker_->poll();
   }
@@ -77,7 +71,9 @@ class Served {
   Json connect(const Json& ask);
   void end_graph();
   void find_direct(std::uint32_t type, const JobMessage& message);
-  bool is_registered(std::uint64_t block, void* memory, std::uint64_t bytes);
+  bool is_registered(std::uint64_t block);
+  bool hangs() const;
+  void run_job(std::uint32_t type, const JobMessage& message, JobReply& reply);
 
   const ctxb_worker_host* host_;
   std::uint64_t epoch_ = 0;
@@ -87,7 +83,8 @@ class Served {
   std::optional<Graph> graph_;
   // With CUDA, as long as there is the graph: the blocks that its jobs use. Empty if that failed.
   std::map<std::uint64_t, RegisteredMemory> registered_;
-  std::vector<bool> on_device_;  // each buffer of a job: inputs, then outputs
+  bool is_failure_told_ = false;  // of a registration
+  std::vector<bool> on_device_;   // each buffer of a job: inputs, then outputs
   // Of the last job, so that the next one allocates nothing.
   JobTable table_;
   JobInfo job_;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -318,8 +319,9 @@ void watch_memory() {
 // Whether the process that made the socket has this process's user, or may do everything. Whoever
 // makes the socket decides what is loaded here. A host makes a new one just before it starts a
 // process, so it may change its user between two starts. A root host's program may give up its
-// rights before it serves, and a program that its file's owner gives rights serves nobody else.
+// rights before it serves. A program that has got rights from its file serves nobody.
 bool is_made_by_own_user(int socket) noexcept {
+  if (::getauxval(AT_SECURE) != 0) return false;
   ucred maker{};
   socklen_t length = sizeof maker;
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 &&
@@ -336,8 +338,8 @@ int serve(const ctxb_worker_module* module) {
   }
   if (!is_made_by_own_user(worker_socket)) {
     std::fprintf(stderr,
-                 "another user has made this program's socket; a worker serves a host of "
-                 "its own user, or root's\n");
+                 "another user has made this program's socket, or its file gives it rights; a "
+                 "worker serves a host of its own user, or root's\n");
     return not_started_by_a_host;
   }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);

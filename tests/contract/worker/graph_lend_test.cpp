@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <string>
+#include <thread>
 
 #include "graph_fixture.hpp"
 #include "support/allocation_count.hpp"
@@ -103,7 +104,6 @@ TEST_F(WorkerLendTest, SeveralJobsAreInFlight) {
   }
 }
 
-// The next process has the same memory, also when it was there before.
 // The host may write into an input when submit has returned. The work that reads it may be behind
 // that of other jobs.
 TEST_F(WorkerLendTest, AnInputIsReadBeforeSubmitReturns) {
@@ -126,6 +126,29 @@ TEST_F(WorkerLendTest, AnInputIsReadBeforeSubmitReturns) {
   EXPECT_EQ(graph.finish(last), JobOutcome::done);
   for (std::size_t job = 0; job < jobs; ++job) {
     EXPECT_EQ(copy_of(input(job) + samples), expected[job]) << job;
+  }
+}
+
+// As a graph in this process does it: an output is written when its job is finished.
+TEST_F(WorkerLendTest, JobsInFlightMayShareAnOutput) {
+  WorkerGraphOptions with = graph_options();
+  with.graph.jobs_in_flight = 2;
+  WorkerGraph graph = graph_with(with);
+  const WorkerBuffer block = graph.lend(3 * bytes);
+  float* const out = floats(block) + 2 * samples;
+  std::vector<std::vector<float>> expected;
+  for (const std::size_t job : {0, 1}) {
+    fill(floats(block) + job * samples);
+    expected.push_back(brighter(floats(block) + job * samples));
+  }
+  for (int i = 0; i < 10; ++i) {
+    const std::uint64_t first = graph.submit({{floats(block)}, {out}}, large_job());
+    const std::uint64_t second = graph.submit({{floats(block) + samples}, {out}}, large_job());
+    EXPECT_EQ(graph.finish(first), JobOutcome::done);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the other one may be done
+    EXPECT_EQ(copy_of(out), expected[0]);
+    EXPECT_EQ(graph.finish(second), JobOutcome::done);
+    EXPECT_EQ(copy_of(out), expected[1]);
   }
 }
 
@@ -166,6 +189,7 @@ TEST_F(WorkerLendTest, AnOutputMayLieInAnInputThatIsReadLate) {
   }
 }
 
+// The next process has the same memory, also when it was there before.
 TEST_F(WorkerLendTest, BlocksOutliveTheirProcess) {
   for (const bool stand_by : {false, true}) {
     WorkerGraphOptions with = graph_options();

@@ -351,7 +351,7 @@ TEST_F(WorkerRestartTest, NothingIsLeftOfStandBys) {
     with.stand_by = true;
     WorkerGraph graph({{{"in"}}, {{"out"}}, {node_of("exposure")}}, with);
   }
-  EXPECT_EQ(left(), before);
+  EXPECT_EQ(left_after_all(before), before);
 }
 
 TEST_F(WorkerRestartTest, AJobIsDoneOnceMore) {
