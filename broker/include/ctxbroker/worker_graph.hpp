@@ -325,9 +325,10 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] std::uint64_t latency_before(std::size_t node) const;
 
   /// Lends memory for the buffers of jobs. The host does not copy a buffer that lies in it: the
-  /// worker pins the block, and CUDA copies an input from there and an output to there. Every later
-  /// process gets the block with its contents. Only the graph that has lent the block saves the
-  /// copies. With several processes, only the inputs of the first one are not copied.
+  /// worker pins a block of 256 KiB or more, and CUDA copies an input from there and an output to
+  /// there. Every later process gets the block with its contents. Only the graph that has lent the
+  /// block saves the copies. With several processes, only the inputs of the first one are not
+  /// copied.
   ///
   /// The worker can write into every lent block at any time. So `retry` does not repeat a job with
   /// a lent input, and after the process has ended, lent blocks may hold anything. If a job fails,

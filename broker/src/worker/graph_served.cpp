@@ -391,6 +391,10 @@ Json Served::write_timeline(const Json& ask) {
   return Json::array({summary.spans, summary.dropped, summary.threads});
 }
 
+// Pinning takes some milliseconds, which the first block of a sound must not wait. To copy less
+// than this once more takes a few microseconds.
+constexpr std::uint64_t least_pinned = std::uint64_t{256} << 10;
+
 // Pinned, so that CUDA copies from there and to there by itself. Any lease does, because all
 // contexts may use the memory.
 bool Served::is_registered(std::uint64_t block) {
@@ -399,7 +403,9 @@ bool Served::is_registered(std::uint64_t block) {
   const auto& lease = Access::of(nodes_.front().instance).lease();
   void* memory = nullptr;
   std::uint64_t bytes = 0;
-  if (!lease || host_->buffer(block, &memory, &bytes) != CTXB_OK) return false;
+  if (!lease || host_->buffer(block, &memory, &bytes) != CTXB_OK || bytes < least_pinned) {
+    return false;
+  }
   RegisteredMemory& made = registered_[block];
   try {
     made = register_memory(lease, memory, bytes);

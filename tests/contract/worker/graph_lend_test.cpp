@@ -129,6 +129,25 @@ TEST_F(WorkerLendTest, AnInputIsReadBeforeSubmitReturns) {
   }
 }
 
+// CUDA copies from large blocks by itself, and to them.
+TEST_F(WorkerLendTest, LargeBlocksArePinned) {
+  WorkerGraph graph = graph_with(graph_options());
+  const auto things = [&] { return graph.metrics().tenants.at(1).leases.at(0).allocations; };
+  const auto before = things();
+  std::vector<float> own(samples);
+  process(graph, own.data(), own.data());
+  EXPECT_EQ(things(), before + 1) << "the job's own block";
+  {
+    const WorkerBuffer large = graph.lend(2 * bytes);
+    process(graph, floats(large), floats(large) + samples);
+    EXPECT_EQ(things(), before + 2);
+    graph.finish(graph.submit({{floats(large)}, {own.data()}}, large_job()));
+  }
+  EXPECT_EQ(things(), before + 1);
+  graph.activate({edge, edge});
+  EXPECT_EQ(things(), before);
+}
+
 // As a graph in this process does it: an output is written when its job is finished.
 TEST_F(WorkerLendTest, JobsInFlightMayShareAnOutput) {
   WorkerGraphOptions with = graph_options();
@@ -171,7 +190,7 @@ TEST_F(WorkerLendTest, AnOutputMayLieInAnInputThatIsReadLate) {
   WorkerGraph graph(description, graph_options());
   graph.activate({width, height});
   constexpr std::size_t small = std::size_t{width} * height * 4;
-  const WorkerBuffer block = graph.lend(3 * small * sizeof(float));
+  const WorkerBuffer block = graph.lend(bytes);  // large, so that it is pinned
   float* const a = floats(block);
   float* const b = a + small;
   float* const out = b + small;
