@@ -162,8 +162,8 @@ struct GraphOptions {
   ///
   /// It is not called for a job whose work fails, and not after the graph's end. So a loop that
   /// waits for it needs a time limit. When the time is over, call finish, which throws the error.
-  /// A job has to be finished after the call, too. If `late` is not LateJobs::deliver, the call can
-  /// come after finish has returned.
+  /// After the call, the host still has to finish the job. If `late` is not LateJobs::deliver, the
+  /// call can come after finish has returned.
   std::function<void(std::uint64_t)> on_done{};
   /// The most changes of parameters that a job may have: 0 to 65536.
   std::uint32_t changes_per_job = 1024;

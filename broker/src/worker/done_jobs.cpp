@@ -15,7 +15,8 @@ void DoneJobs::listen(std::shared_ptr<LentBlock> board, bool lost_are_done) noex
   jobs_.clear();
 }
 
-// A sound process has said of the oldest one that it is done, before there are so many.
+// If the list is full, the oldest job is given up. A process that says which jobs are done never
+// has so many open ones.
 void DoneJobs::add(std::uint64_t in_worker, std::uint64_t job) noexcept {
   if (!is_wanted_) return;
   const std::lock_guard lock(mutex_);
@@ -36,7 +37,7 @@ void DoneJobs::look() noexcept {
   tell_until_last();
 }
 
-// A job that is added later has been submitted before.
+// The host may add a job after this that it has submitted before. So `last_` stays.
 void DoneJobs::end() noexcept {
   if (!is_wanted_) return;
   const std::lock_guard lock(mutex_);
