@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "plugin/description_json.hpp"
 #include "scan/choices.hpp"
-#include "scan/description_json.hpp"
 #include "scan/protocol.hpp"
 #include "scan/scan_cache.hpp"
 

@@ -15,7 +15,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/metrics.hpp"
-#include "scan/description_json.hpp"
+#include "plugin/description_json.hpp"
 #include "worker/graph_served.hpp"
 #include "worker/graph_wire.hpp"
 #include "worker/host_channel.hpp"

@@ -21,7 +21,7 @@ class Broker;
 class Tenant;
 
 namespace detail {
-struct Access;
+struct GraphAccess;
 }
 
 /// A rectangle of pixels. Coordinates may be negative; y grows from row to row.
@@ -349,7 +349,7 @@ class CTXB_API Graph {
   [[nodiscard]] std::uint64_t latency_before(std::size_t node) const;
 
  private:
-  friend struct detail::Access;
+  friend struct detail::GraphAccess;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

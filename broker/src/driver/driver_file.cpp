@@ -4,25 +4,13 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include <system_error>
-
 #include "driver/library_symbol.h"
+#include "process/own_files.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
 constexpr const char* software_device_file = "ctxbroker/libctxbroker_software_device.so";
-
-std::filesystem::path own_folder() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&nvidia_driver_name), &info) == 0 ||
-      info.dli_fname == nullptr) {
-    return {};
-  }
-  std::error_code ignored;
-  const auto path = std::filesystem::canonical(info.dli_fname, ignored);
-  return path.empty() ? std::filesystem::path(info.dli_fname).parent_path() : path.parent_path();
-}
 
 }  // namespace
 
@@ -54,19 +42,6 @@ std::string loaded_path(void* handle, const std::filesystem::path& asked) {
 
 void* find_symbol(void* library, const char* symbol) noexcept {
   return ctxb_own_symbol(library, symbol);
-}
-
-std::filesystem::path beside_this_library(const char* name) {
-  const auto folder = own_folder();
-  const auto above = folder.parent_path();
-  const std::filesystem::path candidates[] = {folder / name, above / "lib" / name,
-                                              above / "bin" / name,
-                                              above.parent_path() / "bin" / name};
-  std::error_code ignored;
-  for (const auto& candidate : candidates) {
-    if (std::filesystem::exists(candidate, ignored)) return candidate;
-  }
-  return candidates[0];
 }
 
 std::filesystem::path default_software_device() {

@@ -23,17 +23,14 @@ LoadedFile load_driver_file(const std::filesystem::path& name);
 // A replacement for load_driver_file. The gate provides one that puts the gate before the driver.
 using DriverLoader = LoadedFile (*)(const std::filesystem::path& name);
 
-// Returns the file of a loaded library, or `asked` when the loader does not tell.
+// Returns the file of a loaded library, or `asked` when the loader does not know it.
 std::string loaded_path(void* library, const std::filesystem::path& asked);
 
 // Returns the symbol that the library itself exports, even when a tool has replaced dlsym. Null
 // when there is none.
 void* find_symbol(void* library, const char* symbol) noexcept;
 
-// Looks for a file of this project beside the library that holds this code, then in ../lib, ../bin
-// and ../../bin. Returns the first that exists, or the first path when none does.
-std::filesystem::path beside_this_library(const char* name);
-
+// Returns the file of the software device that comes with this library.
 std::filesystem::path default_software_device();
 
 }  // namespace ctxbroker::detail

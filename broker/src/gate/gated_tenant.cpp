@@ -5,7 +5,7 @@
 #include <new>
 
 #include "gate/policy.hpp"
-#include "memory/ledger.hpp"
+#include "ledger/ledger.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -18,8 +18,8 @@
 #include "context/tenant_identity.hpp"
 #include "ctxbroker/lease.hpp"
 #include "gate/pending_calls.hpp"
-#include "memory/holding.hpp"
-#include "memory/limits.hpp"
+#include "ledger/holding.hpp"
+#include "ledger/limits.hpp"
 
 namespace ctxbroker::detail {
 

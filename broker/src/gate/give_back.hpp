@@ -7,7 +7,7 @@
 
 #include "driver/driver_table.hpp"
 #include "gate/gated_tenant.hpp"
-#include "memory/give_back.hpp"
+#include "ledger/give_back.hpp"
 
 namespace ctxbroker::detail {
 

@@ -10,7 +10,7 @@
 
 #include "context/open_captures.hpp"
 #include "gate/policy.hpp"
-#include "memory/ledger.hpp"
+#include "ledger/ledger.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {

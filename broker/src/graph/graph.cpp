@@ -9,6 +9,7 @@
 
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
+#include "graph/graph_access.hpp"
 #include "graph/graph_impl.hpp"
 #include "graph/job_check.hpp"
 #include "graph/row.hpp"
@@ -296,11 +297,11 @@ Impl& alive(const std::unique_ptr<Impl>& impl) {
 
 }  // namespace
 
-const GraphParts& Access::of(const Graph& graph) {
+const GraphParts& GraphAccess::parts_of(const Graph& graph) {
   return alive(graph.impl_).made_from;
 }
 
-void Access::set_direct(Graph& graph, const std::vector<bool>& is_direct) {
+void GraphAccess::set_direct(Graph& graph, const std::vector<bool>& is_direct) {
   alive(graph.impl_).is_direct = is_direct;
 }
 

@@ -13,6 +13,7 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/graph.hpp"
 #include "graph/delay_lines.hpp"
+#include "graph/graph_access.hpp"
 #include "graph/job_changes.hpp"
 #include "graph/job_slot.hpp"
 #include "graph/wiring.hpp"

@@ -12,7 +12,7 @@
 #include "context/resources.hpp"
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/plugin_instance.hpp"
-#include "memory/holding.hpp"
+#include "ledger/holding.hpp"
 #include "module/kernel.hpp"
 #include "module/module_set.hpp"
 #include "plugin/descriptor_reader.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // BrokerImpl: what is told of its tenants.
 #include "gate/policy.hpp"
-#include "memory/ledger.hpp"
+#include "ledger/ledger.hpp"
 #include "observe/counters.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"

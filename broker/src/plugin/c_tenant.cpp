@@ -5,7 +5,7 @@
 
 #include "ctxbroker/device_memory.hpp"
 #include "gate/policy.hpp"
-#include "memory/holding.hpp"
+#include "ledger/holding.hpp"
 #include "plugin/access.hpp"
 #include "plugin/c_host.hpp"
 #include "plugin/tenant_impl.hpp"

@@ -17,7 +17,7 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/preset.hpp"
-#include "memory/give_back.hpp"
+#include "ledger/give_back.hpp"
 #include "observe/counters.hpp"
 #include "plugin/activation.hpp"
 #include "plugin/broker_impl.hpp"

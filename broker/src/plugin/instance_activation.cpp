@@ -5,7 +5,7 @@
 
 #include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
-#include "memory/ledger.hpp"
+#include "ledger/ledger.hpp"
 #include "module/module_service.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/instance.hpp"

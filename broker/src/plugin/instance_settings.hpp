@@ -12,7 +12,7 @@
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/policy.hpp"
 #include "ctxbroker/tenant.hpp"
-#include "memory/limits.hpp"
+#include "ledger/limits.hpp"
 
 namespace ctxbroker::detail {
 

@@ -8,7 +8,7 @@
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"
 #include "gate/tenant_imports.hpp"
-#include "memory/give_back.hpp"
+#include "ledger/give_back.hpp"
 #include "observe/crash_report.hpp"
 #include "observe/running.hpp"
 #include "observe/span.hpp"

@@ -23,10 +23,10 @@
 
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
+#include "plugin/description_json.hpp"
 #include "plugin/foreign_text.hpp"
 #include "process/child.hpp"
 #include "process/child_program.hpp"
-#include "scan/description_json.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -4,8 +4,8 @@
 #include <system_error>
 
 #include "ctxbroker/error.hpp"
+#include "plugin/description_json.hpp"
 #include "scan/build_id.hpp"
-#include "scan/description_json.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -11,11 +11,11 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/manifest.hpp"
-#include "driver/driver_file.hpp"
+#include "plugin/description_json.hpp"
 #include "plugin/foreign_text.hpp"
+#include "process/own_files.hpp"
 #include "scan/choices.hpp"
 #include "scan/crew.hpp"
-#include "scan/description_json.hpp"
 #include "scan/library_files.hpp"
 #include "scan/scan.hpp"
 #include "scan/scan_cache.hpp"

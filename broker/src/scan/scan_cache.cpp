@@ -12,7 +12,7 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/version.hpp"
 #include "observe/whole_file.hpp"
-#include "scan/description_json.hpp"
+#include "plugin/description_json.hpp"
 
 namespace ctxbroker::detail {
 namespace {

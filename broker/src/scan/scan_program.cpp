@@ -15,7 +15,7 @@
 #include "ctxbroker/scan.hpp"
 #include "ctxbroker/version.hpp"
 #include "observe/whole_file.hpp"
-#include "scan/description_json.hpp"
+#include "plugin/description_json.hpp"
 #include "scan/examine.hpp"
 #include "scan/protocol.hpp"
 

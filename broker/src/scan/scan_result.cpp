@@ -8,7 +8,7 @@
 
 #include "ctxbroker/scan.hpp"
 #include "observe/enum_names.hpp"
-#include "scan/description_json.hpp"
+#include "plugin/description_json.hpp"
 #include "scan/scan.hpp"
 
 namespace ctxbroker {

@@ -12,10 +12,10 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/version.hpp"
-#include "driver/driver_file.hpp"
 #include "plugin/base64.hpp"
+#include "plugin/description_json.hpp"
 #include "plugin/foreign_text.hpp"
-#include "scan/description_json.hpp"
+#include "process/own_files.hpp"
 #include "worker/worker_impl.hpp"
 
 namespace ctxbroker::detail {

@@ -14,10 +14,11 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/version.hpp"
+#include "graph/graph_access.hpp"
 #include "plugin/access.hpp"
 #include "plugin/base64.hpp"
+#include "plugin/description_json.hpp"
 #include "plugin/instance.hpp"
-#include "scan/description_json.hpp"
 #include "worker/done_jobs.hpp"
 #include "worker/packet.hpp"
 
@@ -325,7 +326,7 @@ Json Served::connect(const Json& ask) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) before.push_back(graph_->latency_before(i));
   return {{"job_inputs", std::move(job_inputs)},
           {"latency", graph_->latency_frames()},
-          {"memory", memory_of(broker_->metrics()) + Access::of(*graph_).buffer_bytes},
+          {"memory", memory_of(broker_->metrics()) + GraphAccess::parts_of(*graph_).buffer_bytes},
           {"before", std::move(before)}};
 }
 
@@ -434,7 +435,8 @@ void Served::forget_block(std::uint64_t block) {
 // other jobs may use a lent output.
 void Served::find_direct(std::uint32_t type, const JobMessage& message) {
   is_direct_.clear();
-  if (Access::of(*graph_).options.late != LateJobs::deliver) return;  // late work goes on
+  if (GraphAccess::parts_of(*graph_).options.late != LateJobs::deliver)
+    return;  // late work goes on
   for (const BufferPlace& place : table_.places) {
     const bool is_lent = place.block != 0;
     const bool is_free = !is_lent || type == graph_process;
@@ -487,7 +489,7 @@ void Served::run_job(std::uint32_t type, const JobMessage& message, JobReply& re
                                change.value, change.ramp_frames, change.from});
   }
   find_direct(type, message);
-  Access::set_direct(*graph_, is_direct_);
+  GraphAccess::set_direct(*graph_, is_direct_);
   reply.job = graph_->submit(table_.buffers, job_, events_);
   if (type == graph_process) reply.outcome = static_cast<std::uint32_t>(graph_->finish(reply.job));
 }

@@ -10,7 +10,7 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/manifest.hpp"
 #include "ctxbroker/policy.hpp"
-#include "scan/description_json.hpp"
+#include "plugin/description_json.hpp"
 #include "worker/graph_client.hpp"
 #include "worker/host_part.hpp"
 

@@ -7,8 +7,8 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/worker_graph.hpp"
+#include "graph/graph_access.hpp"
 #include "observe/recorder.hpp"
-#include "plugin/access.hpp"
 #include "plugin/instance.hpp"
 #include "worker/grouped_graph.hpp"
 #include "worker/host_part.hpp"
@@ -97,7 +97,7 @@ void restore(Preset preset, const char* without_state, WorkerGraph& graph, std::
 
 WorkerGraph WorkerGraph::from(Graph&& graph, WorkerGraphOptions options,
                               const std::vector<WorkerGrouping>& of_nodes) {
-  const GraphParts parts = detail::Access::of(graph);
+  const GraphParts parts = detail::GraphAccess::parts_of(graph);
   must_be_movable(parts);
   WorkerGraphDescription description{
       parts.description.inputs, parts.description.outputs, {}, parts.description.edges};

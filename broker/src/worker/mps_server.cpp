@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "ctxbroker/error.hpp"
-#include "driver/driver_file.hpp"
 #include "plugin/foreign_text.hpp"
 #include "process/child_program.hpp"
+#include "process/own_files.hpp"
 #include "worker/worker_impl.hpp"
 
 namespace ctxbroker {

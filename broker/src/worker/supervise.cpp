@@ -16,9 +16,9 @@
 #include <cstring>
 #include <system_error>
 
-#include "driver/driver_file.hpp"
 #include "plugin/foreign_text.hpp"
 #include "process/child.hpp"
+#include "process/own_files.hpp"
 #include "worker/worker_impl.hpp"
 
 namespace ctxbroker::detail {

@@ -11,7 +11,7 @@
 #include "ctxbroker/graph.hpp"
 #include "driver_by_name.hpp"
 #include "gate/held.hpp"
-#include "memory/ledger.hpp"
+#include "ledger/ledger.hpp"
 #include "plugin/access.hpp"
 #include "plugin/instance.hpp"
 #include "recording_broker.hpp"

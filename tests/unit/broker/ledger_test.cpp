@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one book of what tenants hold, and how its things end.
-#include "memory/ledger.hpp"
+#include "ledger/ledger.hpp"
 
 #include <gmock/gmock.h>
 
@@ -12,7 +12,7 @@
 
 #include "context/lease_table.hpp"
 #include "fake_driver.hpp"
-#include "memory/give_back.hpp"
+#include "ledger/give_back.hpp"
 
 namespace ctxbroker::detail {
 namespace {

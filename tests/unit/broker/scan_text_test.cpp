@@ -7,8 +7,8 @@
 
 #include "ctxbroker/manifest.hpp"
 #include "json_schema.hpp"
+#include "plugin/description_json.hpp"
 #include "scan/choices.hpp"
-#include "scan/description_json.hpp"
 #include "scan/protocol.hpp"
 #include "scan/scan.hpp"
 #include "scan/scan_cache.hpp"

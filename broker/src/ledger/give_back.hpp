@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "memory/ledger.hpp"
+#include "ledger/ledger.hpp"
 
 namespace ctxbroker::detail {
 

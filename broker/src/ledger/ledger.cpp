@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory/ledger.hpp"
+#include "ledger/ledger.hpp"
 
 #include <cstddef>
 #include <new>
 
-#include "memory/give_back.hpp"
+#include "ledger/give_back.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "context/resources.hpp"
 #include "context/shared_memory.hpp"
-#include "memory/holding.hpp"
+#include "ledger/holding.hpp"
 
 namespace ctxbroker::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "scan/description_json.hpp"
+#include "plugin/description_json.hpp"
 
 #include <cstdint>
 #include <deque>

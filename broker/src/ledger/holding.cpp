@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory/holding.hpp"
+#include "ledger/holding.hpp"
 
 #include <array>
 

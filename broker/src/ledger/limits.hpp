@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "ctxbroker/driver_limits.hpp"
-#include "memory/holding.hpp"
+#include "ledger/holding.hpp"
 
 namespace ctxbroker::detail {
 

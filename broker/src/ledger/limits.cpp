@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory/limits.hpp"
+#include "ledger/limits.hpp"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory/give_back.hpp"
+#include "ledger/give_back.hpp"
 
 #include <array>
 #include <new>
