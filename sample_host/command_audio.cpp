@@ -56,15 +56,15 @@ class Source {
 struct Chunk {
   std::uint64_t first = 0;  // frame
   std::size_t frames = 0;
-  std::vector<std::vector<float>> inputs, outputs;  // of each end; results as their bytes
+  std::vector<std::vector<float>> inputs, outputs;  // of each port; results as their bytes
 };
 
 // An output file. The first frames that the graph gives are its delay, not sound, and are dropped.
 class Sink {
  public:
   // `like` is null in a graph without inputs.
-  Sink(const PlannedEnd& end, const Source* like, AudioFormat format, std::uint64_t frames)
-      : file_(end.file), format_(choose_output_format(format, end.file, frames)) {
+  Sink(const PlannedPort& port, const Source* like, AudioFormat format, std::uint64_t frames)
+      : file_(port.file), format_(choose_output_format(format, port.file, frames)) {
     AudioMetadata metadata;
     if (like != nullptr) metadata = like->reader().metadata();
     if (like != nullptr && format_.channels != like->reader().format().channels) {
@@ -101,25 +101,25 @@ void check_inputs(const GraphPlan& plan, const std::vector<Source>& sources) {
   const AudioFormat& first = sources.front().reader().format();
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const AudioFormat& format = sources[i].reader().format();
-    const PlannedEnd& end = plan.inputs[i];
+    const PlannedPort& port = plan.inputs[i];
     if (format.sample_rate != first.sample_rate) {
-      throw input_failure(end.file,
+      throw input_failure(port.file,
                           "has " + std::to_string(format.sample_rate) + " Hz, and \"" +
                               plan.inputs[0].file.string() + "\" has " +
                               std::to_string(first.sample_rate) +
                               " Hz; the inputs of a graph have one sample rate, so convert "
                               "one of them first");
     }
-    if (end.channels != 0 && static_cast<int>(end.channels) != format.channels) {
-      throw input_failure(end.file, "has " + std::to_string(format.channels) +
-                                        " channels, and the graph's input \"" + end.name +
-                                        "\" has " + std::to_string(end.channels) +
-                                        "; change one of them");
+    if (port.channels != 0 && static_cast<int>(port.channels) != format.channels) {
+      throw input_failure(port.file, "has " + std::to_string(format.channels) +
+                                         " channels, and the graph's input \"" + port.name +
+                                         "\" has " + std::to_string(port.channels) +
+                                         "; change one of them");
     }
   }
 }
 
-// As GraphEnd has them: if all ends have the same number, it is the jobs', however large.
+// As GraphPort has them: if all ports have the same number, it is the jobs', however large.
 std::vector<std::uint32_t> channels_for_graph(const std::vector<std::size_t>& channels,
                                               bool all_alike) {
   if (all_alike) return std::vector<std::uint32_t>(channels.size(), 0);
@@ -129,7 +129,7 @@ std::vector<std::uint32_t> channels_for_graph(const std::vector<std::size_t>& ch
 class Mix {
  public:
   Mix(const Options& options, const GraphPlan& plan) : options_(options), plan_(plan) {
-    for (const PlannedEnd& end : plan.inputs) sources_.emplace_back(end.file);
+    for (const PlannedPort& port : plan.inputs) sources_.emplace_back(port.file);
     check_inputs(plan, sources_);
     if (sources_.empty()) {
       to_make_ = static_cast<std::uint64_t>(std::llround(plan.generated.seconds * rate()));
@@ -140,17 +140,17 @@ class Mix {
       length_ = length_ && frames ? std::optional(std::max(*length_, *frames)) : std::nullopt;
     }
     tail_ = static_cast<std::uint64_t>(std::llround(options.tail * rate()));
-    for (const PlannedEnd& end : plan.outputs) {
-      if (end.is_results()) {
-        results_.push_back(std::make_unique<ResultsFile>(end));
+    for (const PlannedPort& port : plan.outputs) {
+      if (port.is_results()) {
+        results_.push_back(std::make_unique<ResultsFile>(port));
         sinks_.push_back(nullptr);
         continue;
       }
-      const Source* const like = sources_.empty() ? nullptr : &sources_[end.like];
+      const Source* const like = sources_.empty() ? nullptr : &sources_[port.like];
       AudioFormat format = like != nullptr ? like->reader().format() : usual_audio_format(rate());
-      if (end.channels != 0) format.channels = static_cast<int>(end.channels);
+      if (port.channels != 0) format.channels = static_cast<int>(port.channels);
       results_.push_back(nullptr);
-      sinks_.push_back(std::make_unique<Sink>(end, like, format, length_.value_or(0) + tail_));
+      sinks_.push_back(std::make_unique<Sink>(port, like, format, length_.value_or(0) + tail_));
     }
     chunk_frames_ = options.block * std::max<std::size_t>(1, 16384 / options.block);
   }
@@ -255,10 +255,10 @@ class Mix {
                                      : at / options_.block * words_of(result_bytes_[output]);
   }
 
-  FileFacts facts(const PlannedEnd& end, const AudioFormat& format, std::uint64_t frames) const {
+  FileFacts facts(const PlannedPort& port, const AudioFormat& format, std::uint64_t frames) const {
     FileFacts file;
-    if (!plan_.is_row()) file.name = end.name;
-    file.path = end.file.string();
+    if (!plan_.is_row()) file.name = port.name;
+    file.path = port.file.string();
     file.format = to_string(format);
     file.frames = frames;
     return file;
@@ -398,7 +398,7 @@ void warn_of_clips(const ClipCount& clips) {
 ExitCode run_audio(const Options& options) {
   const Stopwatch stopwatch;
   const GraphPlan plan = make_plan(options);
-  for (const PlannedEnd& end : plan.inputs) check_input_file(end.file);
+  for (const PlannedPort& port : plan.inputs) check_input_file(port.file);
   // Before the inputs are read: plug-ins for images are the better reason than files of images.
   Session session(options, plan, Media::audio);
   Mix mix(options, plan);

@@ -22,7 +22,7 @@ constexpr std::size_t trace_memory = std::size_t{256} << 20;  // bytes, for --tr
 
 // What the host gives and gets.
 struct EndFormats {
-  std::vector<std::uint32_t> input_channels, output_channels;  // of each end; 0: as usual
+  std::vector<std::uint32_t> input_channels, output_channels;  // of each port; 0: as usual
   SampleType samples = SampleType::float32;
 };
 
@@ -81,9 +81,10 @@ class Engine {
 // The broker of this process. Throws Error.
 Broker open_broker(const Options& options);
 
-// The plan's ends with the channels of this activation; none given: as usual.
-std::vector<GraphEnd> graph_ends(const std::vector<PlannedEnd>& ends,
-                                 const std::vector<std::uint32_t>& channels, SampleType samples);
+// Returns the plan's ports with the channels of this activation, or with the usual ones if none are
+// given.
+std::vector<GraphPort> graph_ports(const std::vector<PlannedPort>& planned,
+                                   const std::vector<std::uint32_t>& channels, SampleType samples);
 
 // Runs `step`, which finds a node's plug-in. What a graph file says of its name is an error of the
 // plug-in, with its place.

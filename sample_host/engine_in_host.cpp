@@ -113,8 +113,8 @@ class InHost final : public Engine {
       graph_.emplace(broker_, row, sizes, graph_options, formats.samples);
       return;
     }
-    description.inputs = graph_ends(plan_.inputs, formats.input_channels, formats.samples);
-    description.outputs = graph_ends(plan_.outputs, formats.output_channels, formats.samples);
+    description.inputs = graph_ports(plan_.inputs, formats.input_channels, formats.samples);
+    description.outputs = graph_ports(plan_.outputs, formats.output_channels, formats.samples);
     description.edges = plan_.edges;
     graph_.emplace(broker_, description, sizes, graph_options);
   }

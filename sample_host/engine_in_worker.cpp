@@ -28,8 +28,8 @@ WorkerGraphDescription describe_graph(const Options& options, const GraphPlan& p
   std::optional<ScanResult> found;  // only when a name needs it
   WorkerGraphDescription description;
   // What formats they have is known when the graph is activated.
-  description.inputs = graph_ends(plan.inputs, {}, SampleType::float32);
-  description.outputs = graph_ends(plan.outputs, {}, SampleType::float32);
+  description.inputs = graph_ports(plan.inputs, {}, SampleType::float32);
+  description.outputs = graph_ports(plan.outputs, {}, SampleType::float32);
   for (const PlannedNode& planned : plan.nodes) {
     WorkerNode node;
     node.name = planned.name;
@@ -221,7 +221,7 @@ class InWorker final : public Engine {
   // Of a worker that has ended, nothing is known any more.
   BrokerMetrics end() override {
     BrokerMetrics last;
-    if (!first_end()) {
+    if (!first_exit()) {
       graph_->deactivate();  // what they leave behind is a strike
       last = all_metrics();
     }
@@ -237,7 +237,7 @@ class InWorker final : public Engine {
       return work();
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::context_lost) throw;
-      const auto end = graph_ ? first_end() : std::nullopt;
+      const auto end = graph_ ? first_exit() : std::nullopt;
       if (!end && broker_) throw;  // of a plug-in in this process
       if (!end) throw Error(ErrorKind::context_lost, error.message(), {.call = worker_process});
       std::string library;
@@ -245,7 +245,7 @@ class InWorker final : public Engine {
         library = std::filesystem::path(end->running.front().library).stem().string();
       }
       // --job-timeout limits jobs, and no activation.
-      const bool is_late_job = end->cause == WorkerEndCause::late && graph_->active();
+      const bool is_late_job = end->cause == WorkerExitCause::late && graph_->active();
       throw Error(ErrorKind::context_lost, end->text,
                   {.call = is_late_job ? late_worker_process : worker_process, .tenant = library});
     }
@@ -270,9 +270,9 @@ class InWorker final : public Engine {
   }
 
   // The command ends after the first end of a process.
-  std::optional<WorkerEnd> first_end() const {
+  std::optional<WorkerExit> first_exit() const {
     for (const std::size_t node : one_of_each_process()) {
-      if (auto end = graph_->last_end(node)) return end;
+      if (auto end = graph_->last_exit(node)) return end;
     }
     return {};
   }
@@ -284,14 +284,14 @@ class InWorker final : public Engine {
     return tenant;
   }
 
-  static std::vector<GraphEnd> with_formats(std::vector<GraphEnd> ends,
-                                            const std::vector<std::uint32_t>& channels,
-                                            SampleType samples) {
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-      ends[i].channels = channels.empty() ? 0 : channels[i];
-      ends[i].samples = samples;
+  static std::vector<GraphPort> with_formats(std::vector<GraphPort> ports,
+                                             const std::vector<std::uint32_t>& channels,
+                                             SampleType samples) {
+    for (std::size_t i = 0; i < ports.size(); ++i) {
+      ports[i].channels = channels.empty() ? 0 : channels[i];
+      ports[i].samples = samples;
     }
-    return ends;
+    return ports;
   }
 
   std::size_t nodes_;

@@ -12,7 +12,7 @@ namespace ctxbroker::sample_host {
 FrameStore::FrameStore(const Options& options, const GraphPlan& plan)
     : options_(options), keeps_(options.frames.has_value()) {
   if (!options.frames) return;
-  for (const PlannedEnd& end : plan.inputs) names_.emplace_back(end.file);
+  for (const PlannedPort& port : plan.inputs) names_.emplace_back(port.file);
 }
 
 Image FrameStore::read(const Frame& frame, std::size_t input) {

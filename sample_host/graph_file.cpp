@@ -54,46 +54,46 @@ void check_name(const std::string& name, const Location& location) {
   location.refuse(quoted(name) + " is not a name; a name consists of letters, digits, '_' and '-'");
 }
 
-// ---- Ends ------------------------------------------------------------------------------------
+// ---- Ports -----------------------------------------------------------------------------------
 
-struct EndReading {
-  PlannedEnd end;
+struct PortReading {
+  PlannedPort port;
   const std::filesystem::path& folder;
   std::string like;
   Location like_place;
 };
 
-void read_file_name(const Json& value, const Location& location, EndReading& reading) {
-  reading.end.file = reading.folder / file_name(value, location);
+void read_file_name(const Json& value, const Location& location, PortReading& reading) {
+  reading.port.file = reading.folder / file_name(value, location);
 }
 
-void read_channels(const Json& value, const Location& location, EndReading& reading) {
+void read_channels(const Json& value, const Location& location, PortReading& reading) {
   const auto channels = json::whole_number(value, most_channels);
   if (!channels || *channels == 0) {
     location.refuse(described(value) + " is not a number of channels; allowed are 1 to " +
                     std::to_string(most_channels));
   }
-  reading.end.channels = static_cast<std::uint32_t>(*channels);
+  reading.port.channels = static_cast<std::uint32_t>(*channels);
 }
 
-void read_depth(const Json& value, const Location& location, EndReading& reading) {
+void read_depth(const Json& value, const Location& location, PortReading& reading) {
   const auto depth = json::whole_number(value, 32);
   if (!depth || (*depth != 8 && *depth != 16 && *depth != 32)) {
     location.refuse(described(value) + " is not a depth; allowed are 8, 16 and 32 bits");
   }
-  reading.end.depth = static_cast<int>(*depth);
+  reading.port.depth = static_cast<int>(*depth);
 }
 
-void read_like(const Json& value, const Location& location, EndReading& reading) {
+void read_like(const Json& value, const Location& location, PortReading& reading) {
   reading.like = text_of(value, location, "the name of an input");
   reading.like_place = location;
 }
 
-void read_as(const Json& value, const Location& location, EndReading& reading) {
+void read_as(const Json& value, const Location& location, PortReading& reading) {
   for (const ResultType type :
        {ResultType::hex, ResultType::float32, ResultType::int32, ResultType::uint32}) {
     if (value != to_string(type)) continue;
-    reading.end.as = type;
+    reading.port.as = type;
     return;
   }
   location.refuse(
@@ -101,7 +101,7 @@ void read_as(const Json& value, const Location& location, EndReading& reading) {
       R"( is no way to write results; allowed are "hex", "float32", "int32", "uint32")");
 }
 
-using EndReader = void (*)(const Json&, const Location&, EndReading&);
+using EndReader = void (*)(const Json&, const Location&, PortReading&);
 constexpr std::array<std::pair<const char*, EndReader>, 2> input_members{
     {{"file", read_file_name}, {"channels", read_channels}}};
 constexpr std::array<std::pair<const char*, EndReader>, 5> output_members{
@@ -132,9 +132,9 @@ void read_inputs(const Json& value, const Location& location, Reading& reading) 
   read_named(
       value, location, "input",
       [&](const std::string& name, const Json& input, const Location& where) {
-        EndReading end{{name}, reading.folder, {}, {}};
-        read_members(input, where, input_members, end);
-        reading.plan.inputs.push_back(std::move(end.end));
+        PortReading port{{name}, reading.folder, {}, {}};
+        read_members(input, where, input_members, port);
+        reading.plan.inputs.push_back(std::move(port.port));
       },
       true);
 }
@@ -142,10 +142,10 @@ void read_inputs(const Json& value, const Location& location, Reading& reading) 
 void read_outputs(const Json& value, const Location& location, Reading& reading) {
   read_named(value, location, "output",
              [&](const std::string& name, const Json& output, const Location& where) {
-               EndReading end{{name}, reading.folder, {}, {}};
-               read_members(output, where, output_members, end);
-               reading.plan.outputs.push_back(std::move(end.end));
-               reading.likes.emplace_back(std::move(end.like), std::move(end.like_place));
+               PortReading port{{name}, reading.folder, {}, {}};
+               read_members(output, where, output_members, port);
+               reading.plan.outputs.push_back(std::move(port.port));
+               reading.likes.emplace_back(std::move(port.like), std::move(port.like_place));
              });
 }
 
@@ -310,21 +310,21 @@ std::string did_you_mean(const std::string& name, const std::vector<std::string>
 
 void check_edges(const GraphPlan& plan, const Location& location) {
   const auto check = [&](const std::string& text, const Location& where,
-                         std::vector<std::string> ends, const char* kind) {
+                         std::vector<std::string> ports, const char* kind) {
     const std::vector<std::string> nodes = names_of(plan.nodes);
     const std::string name = text.substr(0, text.find('.'));
     if (has(nodes, name)) return;
-    if (has(ends, name)) {
+    if (has(ports, name)) {
       if (name.size() == text.size()) return;
       where.refuse(quoted(name) + " is one of the graph's " + kind +
                    ", which have no ports; write it without " + quoted(text.substr(name.size())));
     }
     std::vector<std::string> all = nodes;
-    all.insert(all.end(), ends.begin(), ends.end());
+    all.insert(all.end(), ports.begin(), ports.end());
     where.refuse("nothing is named " + quoted(name) + did_you_mean(name, all) +
                  "; there are the nodes " + join(nodes) +
-                 (ends.empty() ? std::string(", and the graph has no ") + kind
-                               : std::string(" and the graph's ") + kind + " " + join(ends)));
+                 (ports.empty() ? std::string(", and the graph has no ") + kind
+                                : std::string(" and the graph's ") + kind + " " + join(ports)));
   };
   for (std::size_t i = 0; i < plan.edges.size(); ++i) {
     const Location edge = element(location, i);
@@ -335,10 +335,10 @@ void check_edges(const GraphPlan& plan, const Location& location) {
 
 void check_names(const GraphPlan& plan, const Location& root) {
   const std::vector<std::string> nodes = names_of(plan.nodes);
-  const auto check = [&](const std::vector<PlannedEnd>& ends, const char* section) {
-    for (const PlannedEnd& end : ends) {
-      if (!has(nodes, end.name)) continue;
-      member(member(root, section), end.name)
+  const auto check = [&](const std::vector<PlannedPort>& ports, const char* section) {
+    for (const PlannedPort& port : ports) {
+      if (!has(nodes, port.name)) continue;
+      member(member(root, section), port.name)
           .refuse("a node has the same name; edges could not tell the two apart");
     }
   };
@@ -367,7 +367,7 @@ GraphPlan parse(std::string_view text, const std::filesystem::path& path) {
   const Location root{reading.plan.document, "$"};
   const Json json = json::parse_document(text, root, schema_name);
   read_members(json, root, plan_members, reading);
-  for (const char* const name : needed_members) json::need(json, root, name);
+  for (const char* const name : needed_members) json::required(json, root, name);
   check_names(reading.plan, root);
   check_edges(reading.plan, member(root, "edges"));
   if (!reading.plan.inputs.empty() && json.contains("generate")) {

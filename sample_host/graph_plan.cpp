@@ -11,50 +11,50 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-std::vector<std::string> names_of(const std::vector<PlannedEnd>& ends) {
+std::vector<std::string> names_of(const std::vector<PlannedPort>& ports) {
   std::vector<std::string> names;
-  names.reserve(ends.size());
-  for (const PlannedEnd& end : ends) names.push_back(end.name);
+  names.reserve(ports.size());
+  for (const PlannedPort& port : ports) names.push_back(port.name);
   return names;
 }
 
-// The ends of one direction. `option` says in errors what to give.
+// The ports of one direction. `option` says in errors what to give.
 class Binder {
  public:
-  Binder(std::vector<PlannedEnd>& ends, const char* kind, const char* option)
-      : ends_(ends), kind_(kind), option_(option), bound_(ends.size()) {}
+  Binder(std::vector<PlannedPort>& ports, const char* kind, const char* option)
+      : ports_(ports), kind_(kind), option_(option), bound_(ports.size()) {}
 
   void bind(const std::vector<std::string>& texts) {
     for (const std::string& text : texts) {
       const std::size_t at = find(text);
       if (bound_[at]) {
         throw Failure(ExitCode::usage, option_ + " \"" + text + "\": the " + kind_ + " \"" +
-                                           ends_[at].name + "\" is given twice");
+                                           ports_[at].name + "\" is given twice");
       }
       bound_[at] = true;
-      const bool is_named = text.starts_with(ends_[at].name + "=");
-      ends_[at].file = is_named ? text.substr(ends_[at].name.size() + 1) : text;
+      const bool is_named = text.starts_with(ports_[at].name + "=");
+      ports_[at].file = is_named ? text.substr(ports_[at].name.size() + 1) : text;
     }
-    for (const PlannedEnd& end : ends_) {
-      if (!end.file.empty()) continue;
-      throw Failure(ExitCode::usage, "the " + kind_ + " \"" + end.name +
+    for (const PlannedPort& port : ports_) {
+      if (!port.file.empty()) continue;
+      throw Failure(ExitCode::usage, "the " + kind_ + " \"" + port.name +
                                          "\" has no file; give one with " + option_ + " " +
-                                         end.name + "=FILE, or in the graph file");
+                                         port.name + "=FILE, or in the graph file");
     }
   }
 
  private:
   std::size_t find(const std::string& text) const {
     const std::string name = text.substr(0, text.find('='));
-    for (std::size_t i = 0; i < ends_.size(); ++i) {
-      if (name.size() < text.size() && ends_[i].name == name) return i;
+    for (std::size_t i = 0; i < ports_.size(); ++i) {
+      if (name.size() < text.size() && ports_[i].name == name) return i;
     }
-    if (ends_.size() == 1) return 0;
-    if (ends_.empty()) {
+    if (ports_.size() == 1) return 0;
+    if (ports_.empty()) {
       throw Failure(ExitCode::usage,
                     option_ + " \"" + text + "\": the graph has no " + kind_ + "s; leave it out");
     }
-    const std::vector<std::string> names = names_of(ends_);
+    const std::vector<std::string> names = names_of(ports_);
     const std::string guess = name.size() < text.size() ? nearest(name, names) : "";
     throw Failure(ExitCode::usage,
                   option_ + " \"" + text + "\": " +
@@ -64,7 +64,7 @@ class Binder {
                       "; write NAME=FILE, where NAME is one of: " + join(names));
   }
 
-  std::vector<PlannedEnd>& ends_;
+  std::vector<PlannedPort>& ports_;
   std::string kind_;
   std::string option_;
   std::vector<bool> bound_;
@@ -127,14 +127,14 @@ void set_generated(GraphPlan& plan, const Options& options) {
 void check_outputs(const GraphPlan& plan, const Options& options) {
   std::vector<std::filesystem::path> read = options.presets;
   read.insert(read.end(), {options.graph, options.policy, plan.automation});
-  for (const PlannedEnd& end : plan.outputs) {
+  for (const PlannedPort& port : plan.outputs) {
     for (const std::filesystem::path& file : read) {
       std::error_code none;
-      if (file.empty() || std::filesystem::weakly_canonical(end.file, none) !=
+      if (file.empty() || std::filesystem::weakly_canonical(port.file, none) !=
                               std::filesystem::weakly_canonical(file, none)) {
         continue;
       }
-      throw Failure(ExitCode::usage, "the output \"" + end.name + "\" would replace \"" +
+      throw Failure(ExitCode::usage, "the output \"" + port.name + "\" would replace \"" +
                                          file.string() + "\", which is read; name another file");
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run connects: plug-ins, the graph's ends and the files at them. It comes from a graph file
-// or from a row of --plugin.
+// What a run connects: plug-ins, the graph's ports and the files at them. It comes from a graph
+// file or from a row of --plugin.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum class ResultType { hex, float32, int32, uint32 };
 const char* to_string(ResultType type) noexcept;  // "float32"
 
 // An input or an output of the graph.
-struct PlannedEnd {
+struct PlannedPort {
   std::string name;                 // "plate"
   std::filesystem::path file = {};  // empty until it is bound
   std::uint32_t channels = 0;       // 0: as usual
@@ -46,12 +46,12 @@ struct PlannedNode {
 };
 
 struct GraphPlan {
-  std::string document;                     // "graph \"comp.json\""; empty for a row
-  std::vector<PlannedEnd> inputs, outputs;  // no inputs: everything is generated
-  Generated generated;                      // then
-  std::vector<PlannedNode> nodes;           // at least one; of a row, in its order
-  std::vector<GraphEdge> edges;             // none in a row
-  std::filesystem::path automation;         // changes of parameters over time; empty: none
+  std::string document;                      // "graph \"comp.json\""; empty for a row
+  std::vector<PlannedPort> inputs, outputs;  // no inputs: everything is generated
+  Generated generated;                       // then
+  std::vector<PlannedNode> nodes;            // at least one; of a row, in its order
+  std::vector<GraphEdge> edges;              // none in a row
+  std::filesystem::path automation;          // changes of parameters over time; empty: none
 
   bool is_row() const noexcept { return document.empty(); }
 };
@@ -66,9 +66,9 @@ GraphPlan read_graph(const std::filesystem::path& path);
 // Failure (usage).
 GraphPlan plan_row(const std::vector<std::string>& plugins);
 
-// Gives the ends their files. A row has one text of each kind, its FILE. With a graph file, each is
-// NAME=FILE, or FILE if there is only one end, and replaces what the graph file says. Throws
-// Failure (usage) for a name that is no end, and an end that is named twice or has no file.
+// Gives the ports their files. A row has one text of each kind, its FILE. With a graph file, each
+// is NAME=FILE, or FILE if there is only one port, and replaces what the graph file says. Throws
+// Failure (usage) for a name that is not a port, and a port that is named twice or has no file.
 void bind_files(GraphPlan& plan, const std::vector<std::string>& inputs,
                 const std::vector<std::string>& outputs);
 

@@ -16,14 +16,14 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-std::uint32_t channels_of(const PlannedEnd& end) {
-  return end.channels == 0 ? 4 : end.channels;
+std::uint32_t channels_of(const PlannedPort& port) {
+  return port.channels == 0 ? 4 : port.channels;
 }
 
-FileFacts facts(const GraphPlan& plan, const PlannedEnd& end, const std::filesystem::path& path,
+FileFacts facts(const GraphPlan& plan, const PlannedPort& port, const std::filesystem::path& path,
                 const Image& image, const ImageFormat& format) {
   FileFacts file;
-  if (!plan.is_row()) file.name = end.name;
+  if (!plan.is_row()) file.name = port.name;
   file.path = path.string();
   file.format = to_string(format);
   file.width = image.width;
@@ -95,28 +95,29 @@ void check_size(std::int64_t number, const Image& own, const Image& other) {
                                      "they have to be equal in size");
 }
 
-void check_channels(const PlannedEnd& end, const GraphPlan& plan) {
-  if (channels_of(end) <= 4) return;
-  throw Failure(ExitCode::usage, plan.document + ": \"" + end.name + "\" has " +
-                                     std::to_string(end.channels) +
+void check_channels(const PlannedPort& port, const GraphPlan& plan) {
+  if (channels_of(port) <= 4) return;
+  throw Failure(ExitCode::usage, plan.document + ": \"" + port.name + "\" has " +
+                                     std::to_string(port.channels) +
                                      " channels; images have 1 (grey), 2 (grey and alpha), 3 (RGB) "
                                      "or 4 (RGBA)");
 }
 
 }  // namespace
 
-std::vector<std::uint32_t> image_channels(const std::vector<PlannedEnd>& ends) {
+std::vector<std::uint32_t> image_channels(const std::vector<PlannedPort>& ports) {
   std::vector<std::uint32_t> channels;
-  channels.reserve(ends.size());
-  for (const PlannedEnd& end : ends) channels.push_back(end.is_results() ? 0 : channels_of(end));
+  channels.reserve(ports.size());
+  for (const PlannedPort& port : ports)
+    channels.push_back(port.is_results() ? 0 : channels_of(port));
   return channels;
 }
 
 PixelBytes pixel_bytes(const GraphPlan& plan, SampleType samples) {
   const std::size_t sample = samples == SampleType::float16 ? 2 : 4;
   PixelBytes bytes;
-  for (const PlannedEnd& end : plan.inputs) bytes.inputs.push_back(channels_of(end) * sample);
-  for (const PlannedEnd& end : plan.outputs) bytes.outputs.push_back(channels_of(end) * sample);
+  for (const PlannedPort& port : plan.inputs) bytes.inputs.push_back(channels_of(port) * sample);
+  for (const PlannedPort& port : plan.outputs) bytes.outputs.push_back(channels_of(port) * sample);
   return bytes;
 }
 
@@ -137,8 +138,8 @@ Image blank(const Generated& generated) {
 Picture::Picture(const Frame& frame, const GraphPlan& plan, const Options& options, bool halves,
                  FrameStore& store)
     : frame_(&frame), plan_(&plan) {
-  for (const PlannedEnd& end : plan.inputs) check_channels(end, plan);
-  for (const PlannedEnd& end : plan.outputs) check_channels(end, plan);
+  for (const PlannedPort& port : plan.inputs) check_channels(port, plan);
+  for (const PlannedPort& port : plan.outputs) check_channels(port, plan);
   for (std::size_t i = 0; i < frame.inputs.size(); ++i) {
     inputs_.push_back(store.read(frame, i));
     if (!halves) make_floats(inputs_.back());
@@ -151,19 +152,19 @@ Picture::Picture(const Frame& frame, const GraphPlan& plan, const Options& optio
         facts(plan, plan.inputs[i], frame.inputs[i], inputs_[i], inputs_[i].format));
   }
   for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
-    const PlannedEnd& end = plan.outputs[i];
-    const Image& like = inputs_[end.like];
+    const PlannedPort& port = plan.outputs[i];
+    const Image& like = inputs_[port.like];
     const std::filesystem::path& path = frame.outputs[i];
-    if (end.is_results()) {
+    if (port.is_results()) {
       formats_.emplace_back();
-      output_facts_.push_back({end.name, path.string(), "results", 0, 0, 1});
+      output_facts_.push_back({port.name, path.string(), "results", 0, 0, 1});
       continue;
     }
     ImageFormat format =
-        choose_image_format(like.format, path, end.depth != 0 ? end.depth : options.depth);
-    if (channels_of(end) != 4) format.channels = static_cast<int>(end.channels);
+        choose_image_format(like.format, path, port.depth != 0 ? port.depth : options.depth);
+    if (channels_of(port) != 4) format.channels = static_cast<int>(port.channels);
     formats_.push_back(format);
-    output_facts_.push_back(facts(plan, end, path, like, format));
+    output_facts_.push_back(facts(plan, port, path, like, format));
   }
   if (!can_be_halves()) use_floats();
   narrow_inputs_.resize(inputs_.size());
@@ -203,11 +204,11 @@ void Picture::read_neighbours(const std::vector<JobInput>& needed, FrameStore& s
 }
 
 bool Picture::can_be_halves() const {
-  const auto is_wide = [](const PlannedEnd& end) { return channels_of(end) == 4; };
+  const auto is_wide = [](const PlannedPort& port) { return channels_of(port) == 4; };
   return std::all_of(plan_->inputs.begin(), plan_->inputs.end(), is_wide) &&
          std::all_of(plan_->outputs.begin(), plan_->outputs.end(), is_wide) &&
          std::none_of(plan_->outputs.begin(), plan_->outputs.end(),
-                      [](const PlannedEnd& end) { return end.is_results(); }) &&
+                      [](const PlannedPort& port) { return port.is_results(); }) &&
          std::all_of(formats_.begin(), formats_.end(),
                      [](const ImageFormat& format) {
                        return format.type == ImageType::exr && format.depth == 16;
@@ -251,18 +252,18 @@ JobBuffers Picture::buffers(const std::vector<std::uint32_t>& result_bytes, bool
   narrow_outputs_.resize(plan_->outputs.size());
   std::vector<bool> is_taken(inputs_.size());
   for (std::size_t i = 0; i < plan_->outputs.size(); ++i) {
-    const PlannedEnd& end = plan_->outputs[i];
+    const PlannedPort& port = plan_->outputs[i];
     if (result_bytes[i] != 0) {
       narrow_outputs_[i].resize(words_of(result_bytes[i]));
       outputs_.emplace_back();
       continue;
     }
-    Image& like = inputs_[end.like];
+    Image& like = inputs_[port.like];
     const std::size_t size = std::size_t{like.width} * like.height * 4;
     // The graph reads its inputs before it writes an output, so one of them takes an input's
     // memory, unless the job may have to run again.
-    if (!is_taken[end.like] && !keeps_inputs) {
-      is_taken[end.like] = true;
+    if (!is_taken[port.like] && !keeps_inputs) {
+      is_taken[port.like] = true;
       Image without_samples{like.width, like.height, {}, {}, like.format, like.metadata, like.exr};
       outputs_.push_back(std::exchange(like, std::move(without_samples)));
     } else {
@@ -270,7 +271,7 @@ JobBuffers Picture::buffers(const std::vector<std::uint32_t>& result_bytes, bool
       outputs_.back().halves.resize(is_half ? size : 0);
       outputs_.back().pixels.resize(is_half ? 0 : size);
     }
-    if (const std::uint32_t channels = channels_of(end); channels != 4) {
+    if (const std::uint32_t channels = channels_of(port); channels != 4) {
       narrow_outputs_[i].resize(std::size_t{like.width} * like.height * channels);
     }
   }

@@ -18,8 +18,8 @@
 
 namespace ctxbroker::sample_host {
 
-// The channels of each end, as GraphEnd has them.
-std::vector<std::uint32_t> image_channels(const std::vector<PlannedEnd>& ends);
+// The channels of each port, as GraphPort has them.
+std::vector<std::uint32_t> image_channels(const std::vector<PlannedPort>& ports);
 // Bytes of their pixels.
 PixelBytes pixel_bytes(const GraphPlan& plan, SampleType samples);
 
@@ -53,14 +53,15 @@ class Picture {
   // When the job is finished: each file is then complete or not there. Any thread. Throws Failure.
   void write(const Options& options);
 
-  // In the order of the ends.
+  // In the order of the ports.
   const std::vector<FileFacts>& input_facts() const noexcept { return input_facts_; }
   const std::vector<FileFacts>& output_facts() const noexcept { return output_facts_; }
 
   std::uint64_t job = 0;  // what Graph::submit said
 
  private:
-  // Where the graph reads or writes an end that has not four channels, or results as their bytes.
+  // Where the graph reads or writes a port that does not have four channels, or results as their
+  // bytes.
   using Samples = std::vector<float>;
 
   bool can_be_halves() const;

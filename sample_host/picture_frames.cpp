@@ -12,10 +12,10 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-std::vector<std::filesystem::path> files_of(const std::vector<PlannedEnd>& ends) {
+std::vector<std::filesystem::path> files_of(const std::vector<PlannedPort>& ports) {
   std::vector<std::filesystem::path> files;
-  files.reserve(ends.size());
-  for (const PlannedEnd& end : ends) files.push_back(end.file);
+  files.reserve(ports.size());
+  for (const PlannedPort& port : ports) files.push_back(port.file);
   return files;
 }
 
@@ -44,10 +44,10 @@ void check_results(const Options& options, const GraphPlan& plan) {
   const char* const option = options.skip_existing ? "--skip-existing"
                              : options.tile        ? "--tile"
                                                    : nullptr;
-  for (const PlannedEnd& end : plan.outputs) {
-    if (option == nullptr || !end.is_results()) continue;
+  for (const PlannedPort& port : plan.outputs) {
+    if (option == nullptr || !port.is_results()) continue;
     throw Failure(ExitCode::usage,
-                  std::string(option) + ": \"" + end.file.string() +
+                  std::string(option) + ": \"" + port.file.string() +
                       "\" gets results of every whole image; leave the option out");
   }
 }
@@ -74,8 +74,8 @@ std::vector<Frame> list_frames(const Options& options, const GraphPlan& plan) {
   const std::vector<FrameName> input_names(inputs.begin(), inputs.end());
   // Results of all frames go to one file.
   std::vector<std::optional<FrameName>> output_names;
-  for (const PlannedEnd& end : plan.outputs) {
-    output_names.push_back(end.is_results() ? std::nullopt : std::optional<FrameName>(end.file));
+  for (const PlannedPort& port : plan.outputs) {
+    output_names.push_back(port.is_results() ? std::nullopt : std::optional<FrameName>(port.file));
   }
   std::vector<Frame> frames;
   for (std::uint32_t number = options.frames->first; number <= options.frames->last; ++number) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pictures that a run reads and writes: one of each end of the graph, or a sequence of them.
+// The pictures that a run reads and writes: one for each port of the graph, or a sequence of them.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 namespace ctxbroker::sample_host {
 
 struct Frame {
-  std::vector<std::filesystem::path> inputs, outputs;  // in the order of the graph's ends
+  std::vector<std::filesystem::path> inputs, outputs;  // in the order of the graph's ports
   std::string name;           // "frame 12: ", or empty if there is only this picture
   std::int64_t position = 0;  // its number
 };

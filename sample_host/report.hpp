@@ -32,7 +32,7 @@ struct PluginRow {
 };
 
 struct FileFacts {
-  std::string name;  // of the graph's end; empty in a row
+  std::string name;  // of the graph's port; empty in a row
   std::string path;
   std::string format;        // in words
   std::uint64_t width = 0;   // pixels; 0 for recordings
@@ -59,7 +59,7 @@ struct Report {
   std::string command;  // "image" or "audio"
   DriverInfo driver;
   std::vector<DeviceInfo> devices;  // that plug-ins worked on; never empty
-  // In the order of the graph's ends; of a sequence, those of its last frame. There is an output.
+  // In the order of the graph's ports; of a sequence, those of its last frame. There is an output.
   std::vector<FileFacts> inputs, outputs;
   int jobs_in_flight = 1;  // the most
   std::optional<FrameFacts> frames;

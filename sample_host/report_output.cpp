@@ -16,9 +16,9 @@ bool same_place(const std::filesystem::path& a, const std::filesystem::path& b) 
 
 bool is_in_use(const std::filesystem::path& path, const Options& options, const GraphPlan& plan) {
   if (!options.graph.empty() && same_place(path, options.graph)) return true;
-  for (const std::vector<PlannedEnd>* ends : {&plan.inputs, &plan.outputs}) {
-    for (const PlannedEnd& end : *ends) {
-      if (same_place(path, end.file)) return true;
+  for (const std::vector<PlannedPort>* ports : {&plan.inputs, &plan.outputs}) {
+    for (const PlannedPort& port : *ports) {
+      if (same_place(path, port.file)) return true;
     }
   }
   return false;

@@ -54,15 +54,15 @@ std::size_t words_of(std::uint32_t result_bytes) noexcept {
   return (result_bytes + sizeof(float) - 1) / sizeof(float);
 }
 
-ResultsFile::ResultsFile(const PlannedEnd& end) : end_(end), file_(end.file) {
+ResultsFile::ResultsFile(const PlannedPort& port) : port_(port), file_(port.file) {
   write("{\n\"schema\": \"ctxbroker.sample_host.results/1\",\n\"output\": " +
-        Json(end.name).dump() + ",\n\"as\": \"" + to_string(end.as) + "\",\n\"rows\": [");
+        Json(port.name).dump() + ",\n\"as\": \"" + to_string(port.as) + "\",\n\"rows\": [");
 }
 
 void ResultsFile::add(std::int64_t position, std::uint32_t frames, const void* results,
                       std::uint32_t bytes) {
   const Json row{
-      {"position", position}, {"frames", frames}, {"results", values(end_.as, results, bytes)}};
+      {"position", position}, {"frames", frames}, {"results", values(port_.as, results, bytes)}};
   write((rows_ == 0 ? "\n" : ",\n") + row.dump());
   ++rows_;
 }

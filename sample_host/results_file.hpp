@@ -16,8 +16,8 @@ std::size_t words_of(std::uint32_t result_bytes) noexcept;
 // One thread at a time.
 class ResultsFile {
  public:
-  // Begins the file. `end` is borrowed. Throws Failure (output).
-  explicit ResultsFile(const PlannedEnd& end);
+  // Begins the file. `port` is borrowed. Throws Failure (output).
+  explicit ResultsFile(const PlannedPort& port);
 
   // Adds a job's row: where the job began, how many frames it had (1 for an image), and what the
   // analyser gave. In the order of the jobs.
@@ -31,7 +31,7 @@ class ResultsFile {
  private:
   void write(const std::string& text);
 
-  const PlannedEnd& end_;
+  const PlannedPort& port_;
   OutputFile file_;
   std::uint64_t rows_ = 0;
 };

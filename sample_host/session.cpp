@@ -118,13 +118,13 @@ const PortDescription* port_before(const GraphPlan& plan, const std::string& out
 
 // Results go to JSON files, and nothing else does.
 void check_outputs(const GraphPlan& plan, const std::vector<const PluginDescription*>& plugins) {
-  for (const PlannedEnd& end : plan.outputs) {
-    const PortDescription* const port = port_before(plan, end.name, plugins);
-    if (port == nullptr || (port->result_bytes != 0) == end.is_results()) continue;
+  for (const PlannedPort& planned : plan.outputs) {
+    const PortDescription* const port = port_before(plan, planned.name, plugins);
+    if (port == nullptr || (port->result_bytes != 0) == planned.is_results()) continue;
     throw Failure(
         ExitCode::usage,
-        plan.document + ": $.outputs." + end.name + ": " +
-            (end.is_results()
+        plan.document + ": $.outputs." + planned.name + ": " +
+            (planned.is_results()
                  ? "a .json file takes an analyser's results, and this output gets " +
                        std::string(to_string(plugins[0]->media)) + "; name another type of file"
                  : "it gets an analyser's results, which are written as JSON; name a "
@@ -143,15 +143,15 @@ std::string place_of(const GraphPlan& plan, std::string text) {
       return "$.edges[" + std::to_string(i) + "]: " + text;
     }
   }
-  const char* const hint = "; \"channels\" sets how many an end has";
-  for (const PlannedEnd& end : plan.inputs) {
-    if (!says("the input \"" + end.name + "\" has ")) continue;
-    return text.insert(0, "$.inputs." + end.name + ": ").append(hint);
+  const char* const hint = "; \"channels\" sets how many a port has";
+  for (const PlannedPort& port : plan.inputs) {
+    if (!says("the input \"" + port.name + "\" has ")) continue;
+    return text.insert(0, "$.inputs." + port.name + ": ").append(hint);
   }
-  for (const PlannedEnd& end : plan.outputs) {
-    if (!says("the output \"" + end.name + "\"")) continue;
-    if (says("the output \"" + end.name + "\" takes ")) text.append(hint);
-    return text.insert(0, "$.outputs." + end.name + ": ");
+  for (const PlannedPort& port : plan.outputs) {
+    if (!says("the output \"" + port.name + "\"")) continue;
+    if (says("the output \"" + port.name + "\" takes ")) text.append(hint);
+    return text.insert(0, "$.outputs." + port.name + ": ");
   }
   return text;
 }
@@ -167,15 +167,15 @@ void end_and_tell(Engine& engine) {
 
 }  // namespace
 
-std::vector<GraphEnd> graph_ends(const std::vector<PlannedEnd>& ends,
-                                 const std::vector<std::uint32_t>& channels, SampleType samples) {
-  std::vector<GraphEnd> made;
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    GraphEnd end;
-    end.name = ends[i].name;
-    end.channels = channels.empty() ? 0 : channels[i];
-    end.samples = samples;
-    made.push_back(std::move(end));
+std::vector<GraphPort> graph_ports(const std::vector<PlannedPort>& planned,
+                                   const std::vector<std::uint32_t>& channels, SampleType samples) {
+  std::vector<GraphPort> made;
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    GraphPort port;
+    port.name = planned[i].name;
+    port.channels = channels.empty() ? 0 : channels[i];
+    port.samples = samples;
+    made.push_back(std::move(port));
   }
   return made;
 }

@@ -11,7 +11,7 @@
 
 namespace ctxbroker::sample_host {
 
-// Bytes of a pixel at each end of the engine.
+// Bytes of a pixel at each port of the engine.
 struct PixelBytes {
   std::vector<std::size_t> inputs, outputs;
 };

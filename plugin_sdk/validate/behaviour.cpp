@@ -178,7 +178,7 @@ Json behaviour_of(const Options& options) {
         options.file.string(),       "--child", "behaviour", "--plugin", id, "--seed",
         std::to_string(options.seed)};
     if (!options.driver.empty()) arguments.insert(arguments.end(), {"--driver", options.driver});
-    const detail::ProcessEnd end =
+    const detail::ProcessExit end =
         detail::run_process("/proc/self/exe", arguments, options.deadline);
     const std::size_t at = end.output.rfind(behaviour_marker);
     Json made = at == std::string::npos

@@ -16,7 +16,7 @@ void find(void* library, const char* name, Function*& function) {
 }
 
 template <typename Function>
-void need(void* library, const char* name, Function*& function) {
+void find_required(void* library, const char* name, Function*& function) {
   find(library, name, function);
   if (function == nullptr) throw std::runtime_error(std::string("the driver has no ") + name);
 }
@@ -26,16 +26,16 @@ void need(void* library, const char* name, Function*& function) {
 void bind_driver(const std::string& path) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) throw std::runtime_error("the driver " + path + " is not loaded");
-  need(library, "cuMemAlloc_v2", calls.mem_alloc);
-  need(library, "cuMemFree_v2", calls.mem_free);
-  need(library, "cuMemcpyHtoDAsync_v2", calls.copy_to_device);
-  need(library, "cuMemcpyDtoH_v2", calls.copy_to_host);
-  need(library, "cuMemcpyDtoDAsync_v2", calls.copy_on_device);
-  need(library, "cuMemcpy2D_v2", calls.copy_2d);
-  need(library, "cuStreamSynchronize", calls.stream_synchronize);
-  need(library, "cuLaunchHostFunc", calls.launch_host_function);
-  need(library, "cuMemGetInfo_v2", calls.memory_info);
-  need(library, "cuDevicePrimaryCtxGetState", calls.primary_state);
+  find_required(library, "cuMemAlloc_v2", calls.mem_alloc);
+  find_required(library, "cuMemFree_v2", calls.mem_free);
+  find_required(library, "cuMemcpyHtoDAsync_v2", calls.copy_to_device);
+  find_required(library, "cuMemcpyDtoH_v2", calls.copy_to_host);
+  find_required(library, "cuMemcpyDtoDAsync_v2", calls.copy_on_device);
+  find_required(library, "cuMemcpy2D_v2", calls.copy_2d);
+  find_required(library, "cuStreamSynchronize", calls.stream_synchronize);
+  find_required(library, "cuLaunchHostFunc", calls.launch_host_function);
+  find_required(library, "cuMemGetInfo_v2", calls.memory_info);
+  find_required(library, "cuDevicePrimaryCtxGetState", calls.primary_state);
   find(library, "ctxb_software_fail_call", calls.fail_call);
   find(library, "ctxb_software_stop_counting", calls.stop_counting);
   find(library, "ctxb_software_failed_call", calls.failed_call);

@@ -247,7 +247,7 @@ Struct& writable(const Struct* fixed) {
   return *const_cast<Struct*>(fixed);
 }
 
-bool is_sound(const ctxb_plugin* made) {
+bool is_valid(const ctxb_plugin* made) {
   return made != nullptr && made->size >= sizeof(ctxb_plugin) && made->activate != nullptr &&
          made->process != nullptr && made->deactivate != nullptr && made->destroy != nullptr &&
          made->context_lost != nullptr && made->get_extension != nullptr;
@@ -261,7 +261,7 @@ const ctxb_plugin* create_with(const ctxb_plugin_factory& factory, std::uint32_t
     its_host.get_extension = get_host_extension;
   }
   const ctxb_plugin* const made = factory.create(index, host);
-  if (!is_sound(made)) return made;
+  if (!is_valid(made)) return made;
   const std::lock_guard lock(layer().mutex);
   Layer::Original& kept = layer().originals[made];
   if (kept.users++ > 0) return made;  // one object for several instances

@@ -25,7 +25,7 @@ constexpr std::chrono::seconds longest_hold{2};
 // busy machine, and has to start before they arrive to be seen.
 constexpr std::chrono::milliseconds inputs_arrive_after{100};
 
-void must(CUresult status, const char* call) {
+void check_call(CUresult status, const char* call) {
   if (status != CUDA_SUCCESS) {
     throw std::runtime_error(std::string(call) + " answered " + std::to_string(status));
   }
@@ -38,7 +38,7 @@ std::size_t pixel_bytes(const ctxb_buffer& buffer) {
 }
 
 void copy_rows(const CUDA_MEMCPY2D& copy) {
-  if (copy.WidthInBytes != 0 && copy.Height != 0) must(driver().copy_2d(&copy), "cuMemcpy2D");
+  if (copy.WidthInBytes != 0 && copy.Height != 0) check_call(driver().copy_2d(&copy), "cuMemcpy2D");
 }
 
 std::string at_byte(std::size_t first, std::size_t count) {
@@ -50,7 +50,7 @@ std::string at_byte(std::size_t first, std::size_t count) {
 LentJob::LentJob(const ctxb_job& job, const Plan& plan)
     : plan_(plan), lent_(job), stream_(static_cast<CUstream>(job.stream)) {
   try {
-    must(driver().stream_synchronize(stream_), "cuStreamSynchronize");
+    check_call(driver().stream_synchronize(stream_), "cuStreamSynchronize");
     frames_.resize(job.input_count);
     for (std::uint32_t i = 0; i < job.input_count; ++i) {
       const std::string name = "input " + std::to_string(i);
@@ -82,7 +82,7 @@ LentJob::LentJob(const ctxb_job& job, const Plan& plan)
     lent_.outputs = outputs_.data();
     // The buffers are filled in the stream, because a driver may still copy when a copy without a
     // stream returns.
-    must(driver().stream_synchronize(stream_), "cuStreamSynchronize");
+    check_call(driver().stream_synchronize(stream_), "cuStreamSynchronize");
     if (plan_.holds) hold();
   } catch (...) {
     free_all();
@@ -176,10 +176,10 @@ void LentJob::fill(Piece& piece, const ctxb_buffer& buffer) {
       }
     }
   }
-  must(driver().mem_alloc(&piece.base, bytes), "cuMemAlloc");
+  check_call(driver().mem_alloc(&piece.base, bytes), "cuMemAlloc");
   const CUresult filled = driver().copy_to_device(piece.base, piece.content.data(), bytes, stream_);
   if (filled != CUDA_SUCCESS) driver().mem_free(piece.base);
-  must(filled, "cuMemcpyHtoDAsync");
+  check_call(filled, "cuMemcpyHtoDAsync");
 }
 
 // The inputs arrive behind a host function that waits. A plug-in that waits for the device, or
@@ -189,32 +189,33 @@ void LentJob::hold() {
   for (Piece& piece : pieces_) {
     if (!piece.is_input) continue;
     const std::size_t bytes = piece.content.size();
-    must(driver().mem_alloc(&piece.source, bytes), "cuMemAlloc");
-    must(driver().copy_to_device(piece.source, piece.content.data(), bytes, stream_),
-         "cuMemcpyHtoDAsync");
+    check_call(driver().mem_alloc(&piece.source, bytes), "cuMemAlloc");
+    check_call(driver().copy_to_device(piece.source, piece.content.data(), bytes, stream_),
+               "cuMemcpyHtoDAsync");
     const std::vector<unsigned char> early(bytes, 0xB7);
-    must(driver().copy_to_device(piece.base, early.data(), bytes, stream_), "cuMemcpyHtoDAsync");
+    check_call(driver().copy_to_device(piece.base, early.data(), bytes, stream_),
+               "cuMemcpyHtoDAsync");
   }
-  must(driver().stream_synchronize(stream_), "cuStreamSynchronize");
-  must(driver().launch_host_function(
-           stream_,
-           [](void* data) {
-             Hold& hold = *static_cast<Hold*>(data);
-             const auto end = std::chrono::steady_clock::now() + longest_hold;
-             while (!hold.released) {
-               if (std::chrono::steady_clock::now() > end) {
-                 hold.gave_up = true;
-                 return;
-               }
-               std::this_thread::sleep_for(std::chrono::microseconds(200));
-             }
-           },
-           hold_),
-       "cuLaunchHostFunc");
+  check_call(driver().stream_synchronize(stream_), "cuStreamSynchronize");
+  check_call(driver().launch_host_function(
+                 stream_,
+                 [](void* data) {
+                   Hold& hold = *static_cast<Hold*>(data);
+                   const auto end = std::chrono::steady_clock::now() + longest_hold;
+                   while (!hold.released) {
+                     if (std::chrono::steady_clock::now() > end) {
+                       hold.gave_up = true;
+                       return;
+                     }
+                     std::this_thread::sleep_for(std::chrono::microseconds(200));
+                   }
+                 },
+                 hold_),
+             "cuLaunchHostFunc");
   for (const Piece& piece : pieces_) {
     if (piece.source == 0) continue;
-    must(driver().copy_on_device(piece.base, piece.source, piece.content.size(), stream_),
-         "cuMemcpyDtoDAsync");
+    check_call(driver().copy_on_device(piece.base, piece.source, piece.content.size(), stream_),
+               "cuMemcpyDtoDAsync");
   }
 }
 

@@ -16,7 +16,7 @@ namespace {
 // Without the strikes that another rule names.
 void no_strike_with(Rig& rig, std::string_view word) {
   const std::string text = first_with(rig.strikes(), word);
-  require(text.empty(), text);
+  check_that(text.empty(), text);
 }
 
 std::string calls_of_life(Rig& rig, std::uint64_t seed, bool (*wanted)(std::string_view)) {
@@ -24,7 +24,7 @@ std::string calls_of_life(Rig& rig, std::uint64_t seed, bool (*wanted)(std::stri
   return calls_between({}, rig.metrics(), wanted);
 }
 
-void need_gate(Rig& rig) {
+void check_gate(Rig& rig) {
   const GateInfo gate = rig.broker().gate();
   if (!gate.in_force) throw Skipped("the gate is not in force: " + gate.reason);
 }
@@ -70,7 +70,7 @@ void life_reactivate(Trial& trial) {
       const std::vector<Bytes> got = bench.run_several(2);
       if (width == usual.sizes.max_width) {
         const std::string text = difference(got, should);
-        require(text.empty(), "after other activations, it gives other results: " + text);
+        check_that(text.empty(), "after other activations, it gives other results: " + text);
       }
     }
     instance.deactivate();
@@ -101,13 +101,13 @@ void life_instances(Trial& trial) {
   }
   for (const auto& results : got) {
     const std::string text = difference(results, alone);
-    require(text.empty(), "beside other instances, it gives other results: " + text);
+    check_that(text.empty(), "beside other instances, it gives other results: " + text);
   }
   benches.clear();
   instances.pop_front();
   Bench bench(rig, instances.front(), setup);
   const std::string text = difference(bench.run_several(2), alone);
-  require(text.empty(), "after the end of another instance, it gives other results: " + text);
+  check_that(text.empty(), "after the end of another instance, it gives other results: " + text);
 }
 
 void life_strikes(Trial& trial) {
@@ -184,28 +184,28 @@ void context_balance(Trial& trial) {
 
 void context_resets(Trial& trial) {
   Rig rig(trial);
-  need_gate(rig);
+  check_gate(rig);
   const std::string calls = calls_of_life(rig, trial.seed, is_reset);
-  require(calls.empty(),
-          "it resets the device, which would end the CUDA work of all others: " + calls);
+  check_that(calls.empty(),
+             "it resets the device, which would end the CUDA work of all others: " + calls);
 }
 
 void context_own_contexts(Trial& trial) {
   Rig rig(trial);
-  need_gate(rig);
+  check_gate(rig);
   // The runtime library retains and releases what the gate shows it as the primary context.
   if (rig.plugin().cuda_use == CudaUse::runtime) {
     throw Skipped("the runtime library makes such calls itself");
   }
   const std::string calls = calls_of_life(rig, trial.seed, is_context_call);
-  require(calls.empty(), "it makes, retains or ends contexts of its own: " + calls);
+  check_that(calls.empty(), "it makes, retains or ends contexts of its own: " + calls);
 }
 
 void context_settings(Trial& trial) {
   Rig rig(trial);
-  need_gate(rig);
+  check_gate(rig);
   const std::string calls = calls_of_life(rig, trial.seed, is_setting);
-  require(calls.empty(), "it changes settings that all tenants share: " + calls);
+  check_that(calls.empty(), "it changes settings that all tenants share: " + calls);
 }
 
 void context_device(Trial& trial) {
@@ -222,14 +222,15 @@ void context_device(Trial& trial) {
     Bench bench(rig, instance, setup);
     bench.run_several(2);
     for (const LeaseMetrics& lease : rig.metrics().leases) {
-      require(lease.device == 1, "an instance on device 1 used device " +
-                                     std::to_string(lease.device) +
-                                     " too, where it now has a context");
+      check_that(lease.device == 1, "an instance on device 1 used device " +
+                                        std::to_string(lease.device) +
+                                        " too, where it now has a context");
     }
   }
   driver().primary_state(0, &flags, &after);
-  require(before != 0 || after == 0,
-          "an instance on device 1 made a primary context on device 0, which takes memory there");
+  check_that(
+      before != 0 || after == 0,
+      "an instance on device 1 made a primary context on device 0, which takes memory there");
 }
 
 void loss_reactivation(Trial& trial) {
@@ -248,7 +249,7 @@ void loss_reactivation(Trial& trial) {
       throw Failed(std::string("after a loss of its context it does not go on: ") + error.what());
     }
     const std::string text = difference(got, should);
-    require(text.empty(), "after a loss of its context, it gives other results: " + text);
+    check_that(text.empty(), "after a loss of its context, it gives other results: " + text);
   }
 }
 
@@ -263,12 +264,12 @@ void loss_no_calls(Trial& trial) {
   rig.broker().poll();
   instance.deactivate();
   const Seen seen = take_seen();
-  require(seen.losses == 1, "the validator could not tell it of a loss");
+  check_that(seen.losses == 1, "the validator could not tell it of a loss");
   const std::string text = first_of(seen, Mishap::called);
-  require(text.empty(), "after a loss it called the host: " + text);
+  check_that(text.empty(), "after a loss it called the host: " + text);
   const std::string calls =
       calls_between(before, rig.metrics(), [](std::string_view) { return true; });
-  require(calls.empty(), "after a loss it called the driver: " + calls);
+  check_that(calls.empty(), "after a loss it called the driver: " + calls);
 }
 
 }  // namespace ctxbroker::validate

@@ -75,7 +75,7 @@ void load_no_cuda(Trial& trial) {
     return name.find("GetProcAddress") == std::string_view::npos &&
            name.find("GetExportTable") == std::string_view::npos;
   });
-  require(calls.empty(), "it called the driver while it was loaded: " + calls);
+  check_that(calls.empty(), "it called the driver while it was loaded: " + calls);
 }
 
 void load_answers(Trial& trial) {
@@ -83,25 +83,27 @@ void load_answers(Trial& trial) {
   const ctxb_plugin_entry_type& entry = entry_of(rig);
   const auto* factory =
       static_cast<const ctxb_plugin_factory*>(entry.get_factory(CTXB_PLUGIN_FACTORY_ID));
-  require(factory != nullptr && factory == entry.get_factory(CTXB_PLUGIN_FACTORY_ID),
-          "get_factory gives another factory when it is asked again");
-  require(entry.get_factory("org.ctxbroker.no-such-factory/9") == nullptr,
-          "get_factory gives a factory for an id that nobody knows");
+  check_that(factory != nullptr && factory == entry.get_factory(CTXB_PLUGIN_FACTORY_ID),
+             "get_factory gives another factory when it is asked again");
+  check_that(entry.get_factory("org.ctxbroker.no-such-factory/9") == nullptr,
+             "get_factory gives a factory for an id that nobody knows");
   const std::uint32_t count = factory->count();
-  require(count == rig.library().plugins().size(), "count changes when it is asked again");
+  check_that(count == rig.library().plugins().size(), "count changes when it is asked again");
   for (std::uint32_t i = 0; i < count; ++i) {
     const ctxb_plugin_descriptor* const descriptor = factory->describe(i);
-    require(descriptor == factory->describe(i) && descriptor->id == rig.library().plugins()[i].id,
-            "describe gives another descriptor when it is asked again");
+    check_that(
+        descriptor == factory->describe(i) && descriptor->id == rig.library().plugins()[i].id,
+        "describe gives another descriptor when it is asked again");
   }
-  require(factory->describe(count) == nullptr && factory->describe(UINT32_MAX) == nullptr,
-          "describe gives a descriptor for an index that is none");
+  check_that(factory->describe(count) == nullptr && factory->describe(UINT32_MAX) == nullptr,
+             "describe gives a descriptor for an index that is none");
   const std::string path = rig.library().path().string();
   for (int i = 0; i < 2; ++i) {
-    require(entry.init(path.c_str()) == CTXB_OK, "init fails when it is called again");
+    check_that(entry.init(path.c_str()) == CTXB_OK, "init fails when it is called again");
   }
   for (int i = 0; i < 2; ++i) entry.deinit();
-  require(factory->count() == count, "a deinit ended the library while an init was still in force");
+  check_that(factory->count() == count,
+             "a deinit ended the library while an init was still in force");
 }
 
 void load_again(Trial& trial) {
@@ -119,8 +121,8 @@ void load_again(Trial& trial) {
       }
     }
     rig.end_library();
-    require(!unloadable || !is_mapped(path),
-            "it says that it can be unloaded, and it stays in the process");
+    check_that(!unloadable || !is_mapped(path),
+               "it says that it can be unloaded, and it stays in the process");
     try {
       rig.load_again();
     } catch (const Error& error) {
@@ -140,9 +142,10 @@ void load_cuda_libraries(Trial& trial) {
   for (const std::string& name : file.needed()) {
     for (const char* cuda : {"libcuda.", "libcudart.", "libcublas", "libcufft", "libcurand",
                              "libcusparse", "libcusolver", "libcudnn", "libnv"}) {
-      require(name.rfind(cuda, 0) != 0, "it needs " + name +
-                                            ", but its descriptor says that it uses CUDA through "
-                                            "the host only (CTXB_CUDA_KERNELS)");
+      check_that(name.rfind(cuda, 0) != 0,
+                 "it needs " + name +
+                     ", but its descriptor says that it uses CUDA through "
+                     "the host only (CTXB_CUDA_KERNELS)");
     }
   }
 }
@@ -150,7 +153,7 @@ void load_cuda_libraries(Trial& trial) {
 void load_manifest(Trial& trial) {
   const ManifestReading reading = read_manifest(trial.file);
   if (!reading.exists) throw Skipped(reading.trouble);
-  require(reading.trouble.empty(), reading.trouble);
+  check_that(reading.trouble.empty(), reading.trouble);
   Rig rig(trial);
   const auto said = nlohmann::json::parse(to_json(reading.manifest));
   const auto should =

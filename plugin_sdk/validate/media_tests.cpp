@@ -108,7 +108,7 @@ void run_with(Rig& rig, const Setup& setup, const std::string& with,
   }
   set_plan({});
   const std::string text = first_of(take_seen(), Mishap::guard_band);
-  require(text.empty(), with + ", process " + text);
+  check_that(text.empty(), with + ", process " + text);
 }
 
 Bytes saved(const PluginInstance& instance) {
@@ -127,7 +127,7 @@ void try_state(Rig& rig, const Setup& setup, const Bytes& state, const std::stri
     taken = false;
   }
   const Bytes after = instance.save_state();
-  require(taken || after == before, "it refuses " + which + ", but its state has changed");
+  check_that(taken || after == before, "it refuses " + which + ", but its state has changed");
   try {
     instance.activate(setup.sizes);
     Bench bench(rig, instance, setup);
@@ -144,26 +144,26 @@ void audio_block_size(Trial& trial) {
   Rig rig(trial);
   Setup setup = usual_setup(rig, trial.seed);
   setup.sizes.max_width = song_frames;
-  const auto must_be_the_same = [&](const std::vector<ParameterChange>& changes,
-                                    const Bytes& should, const std::string& when) {
-    const auto must_be_empty = [&](const std::string& text, std::uint32_t block) {
-      require(text.empty(), "in blocks of " + std::to_string(block) + " instead of " +
-                                std::to_string(song_frames) + " frames, the song differs" + when +
-                                ": " + text);
+  const auto check_same = [&](const std::vector<ParameterChange>& changes, const Bytes& should,
+                              const std::string& when) {
+    const auto check_empty = [&](const std::string& text, std::uint32_t block) {
+      check_that(text.empty(), "in blocks of " + std::to_string(block) + " instead of " +
+                                   std::to_string(song_frames) + " frames, the song differs" +
+                                   when + ": " + text);
     };
     for (const std::uint32_t block : {1u, 64u, 333u}) {
-      must_be_empty(difference({whole_song(rig, setup, block, changes)}, {should}, 2e-5), block);
+      check_empty(difference({whole_song(rig, setup, block, changes)}, {should}, 2e-5), block);
     }
   };
   const Bytes steady = whole_song(rig, setup, song_frames, {});
   if (steady.empty()) throw Skipped("it puts out no audio");
-  must_be_the_same({}, steady, "");
+  check_same({}, steady, "");
   const auto& parameters = rig.plugin().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto changes = song_changes(parameters[i], i, trial.seed);
     const Bytes changing = whole_song(rig, setup, song_frames, changes);
     if (changing == steady) continue;  // it looks at it once a block, which is allowed
-    must_be_the_same(changes, changing, " when \"" + parameters[i].id + "\" changes");
+    check_same(changes, changing, " when \"" + parameters[i].id + "\" changes");
   }
 }
 
@@ -197,7 +197,7 @@ void audio_events(Trial& trial) {
   for (int i = 0; i < 3; ++i) bench.run(bench.job(i, i == 0), events);
   set_plan({});
   const std::string text = first_of(take_seen(), Mishap::guard_band);
-  require(text.empty(), "with changes within the block, process " + text);
+  check_that(text.empty(), "with changes within the block, process " + text);
 }
 
 void audio_latency(Trial& trial) {
@@ -205,10 +205,10 @@ void audio_latency(Trial& trial) {
   const Setup setup = usual_setup(rig, trial.seed);
   PluginInstance instance = rig.active(setup.sizes);
   const std::uint64_t latency = instance.latency_frames();
-  require(latency <= CTXB_LATENCY_MAX, "it reports a latency of " + std::to_string(latency) +
-                                           " frames; hosts take " +
-                                           std::to_string(CTXB_LATENCY_MAX));
-  require(latency == instance.latency_frames(), "its latency changes within an activation");
+  check_that(latency <= CTXB_LATENCY_MAX, "it reports a latency of " + std::to_string(latency) +
+                                              " frames; hosts take " +
+                                              std::to_string(CTXB_LATENCY_MAX));
+  check_that(latency == instance.latency_frames(), "its latency changes within an activation");
   static_cast<void>(instance.tail_frames());
   if (latency == 0) return;
   take_seen();
@@ -249,10 +249,11 @@ void image_tiles(Trial& trial) {
           const std::byte* const wanted =
               should[k].data() + ((std::size_t{y} + row) * width + x) * pixel;
           const bool same = std::memcmp(is, wanted, job.region.width * pixel) == 0;
-          require(same, "the tile of " + std::to_string(job.region.width) + " x " +
-                            std::to_string(job.region.height) + " pixels at (" + std::to_string(x) +
-                            ", " + std::to_string(y) +
-                            ") differs from the whole picture in its row " + std::to_string(row));
+          check_that(same, "the tile of " + std::to_string(job.region.width) + " x " +
+                               std::to_string(job.region.height) + " pixels at (" +
+                               std::to_string(x) + ", " + std::to_string(y) +
+                               ") differs from the whole picture in its row " +
+                               std::to_string(row));
         }
       }
     }
@@ -264,19 +265,19 @@ void state_round_trip(Trial& trial) {
   const Setup setup = usual_setup(rig, trial.seed);
   PluginInstance first = rig.create();
   const Bytes state = saved(first);
-  require(first.save_state() == state, "it saves another state when it is asked again");
+  check_that(first.save_state() == state, "it saves another state when it is asked again");
   PluginInstance second = rig.create();
   try {
     second.load_state(state);
   } catch (const Error& error) {
     throw Failed(std::string("it refuses the state that it has saved: ") + error.what());
   }
-  require(second.save_state() == state, "after it has loaded a state, it saves another one");
+  check_that(second.save_state() == state, "after it has loaded a state, it saves another one");
   first.activate(setup.sizes);
   second.activate(setup.sizes);
   const std::vector<Bytes> should = Bench(rig, first, setup).run_several(2);
   const std::string text = difference(Bench(rig, second, setup).run_several(2), should);
-  require(text.empty(), "with the same state, it gives other results: " + text);
+  check_that(text.empty(), "with the same state, it gives other results: " + text);
 }
 
 void state_garbage(Trial& trial) {
@@ -345,27 +346,28 @@ void parameters_text(Trial& trial) {
       const ParameterValue value =
           single ? ParameterValue(one.from_position(at)) : one.default_value;
       const std::string text = instance.to_text(one.id, value);
-      require(!text.empty(), one.id + " prints nothing");
+      check_that(!text.empty(), one.id + " prints nothing");
       ParameterValue read;
       try {
         read = instance.from_text(one.id, text);
       } catch (const Error& error) {
         throw Failed(one.id + " prints \"" + text + "\", and cannot read it: " + error.what());
       }
-      require(one.allows(read), one.id + " reads \"" + text + "\" as a value that is not allowed");
+      check_that(one.allows(read),
+                 one.id + " reads \"" + text + "\" as a value that is not allowed");
     }
     for (const char* nonsense : {"", "xyzzy", "1e999", "-", "\xF0\x9F\x8E\x9B", "nan"}) {
       try {
         const ParameterValue read = instance.from_text(one.id, nonsense);
-        require(one.allows(read), one.id + " reads \"" + nonsense +
-                                      "\" as a value that is not "
-                                      "allowed");
+        check_that(one.allows(read), one.id + " reads \"" + nonsense +
+                                         "\" as a value that is not "
+                                         "allowed");
       } catch (const Error&) {  // NOLINT(bugprone-empty-catch): it says that it is nonsense
       }
     }
   }
   const std::vector<std::string> strikes = rig.strikes();
-  require(strikes.empty(), strikes.empty() ? "" : strikes.front());
+  check_that(strikes.empty(), strikes.empty() ? "" : strikes.front());
 }
 
 void parameters_random(Trial& trial) {

@@ -68,23 +68,23 @@ std::string activation_error(PluginInstance& instance, const ActivationSizes& si
 
 void realtime_heap(Trial& trial) {
   const Seen seen = realtime_jobs(trial);
-  require(seen.process.allocations == 0, "process called malloc, free or their like " +
-                                             std::to_string(seen.process.allocations) +
-                                             " times in " + std::to_string(seen.jobs) + " jobs");
+  check_that(seen.process.allocations == 0, "process called malloc, free or their like " +
+                                                std::to_string(seen.process.allocations) +
+                                                " times in " + std::to_string(seen.jobs) + " jobs");
 }
 
 void realtime_locks(Trial& trial) {
   const Seen seen = realtime_jobs(trial);
-  require(seen.process.locks == 0, "process took locks " + std::to_string(seen.process.locks) +
-                                       " times in " + std::to_string(seen.jobs) + " jobs");
+  check_that(seen.process.locks == 0, "process took locks " + std::to_string(seen.process.locks) +
+                                          " times in " + std::to_string(seen.jobs) + " jobs");
 }
 
 void realtime_waits(Trial& trial) {
   const Seen seen = realtime_jobs(trial);
   // A page that has to be read from a file counts too, so one wait says nothing.
-  require(2 * seen.process.waits <= seen.jobs,
-          "process gave up its processor to wait " + std::to_string(seen.process.waits) +
-              " times in " + std::to_string(seen.jobs) + " jobs");
+  check_that(2 * seen.process.waits <= seen.jobs,
+             "process gave up its processor to wait " + std::to_string(seen.process.waits) +
+                 " times in " + std::to_string(seen.jobs) + " jobs");
 }
 
 void memory_given_back(Trial& trial) {
@@ -92,7 +92,7 @@ void memory_given_back(Trial& trial) {
   const TenantMetrics before = rig.metrics();
   live_once(rig, trial.seed);
   const std::string text = first_with(rig.strikes(), "forgot");
-  require(text.empty(), text);
+  check_that(text.empty(), text);
   const TenantMetrics after = rig.metrics();
   if (rig.plugin().cuda_use == CudaUse::runtime) return;  // the runtime library keeps its modules
   std::string held;
@@ -101,10 +101,10 @@ void memory_given_back(Trial& trial) {
     if (was != before.held.end() && was->second.count >= things.count) continue;
     held += (held.empty() ? "" : ", ") + kind + " (" + std::to_string(things.count) + ")";
   }
-  require(held.empty(),
-          "after the last instance has ended, it still holds what it made through "
-          "the driver: " +
-              held);
+  check_that(held.empty(),
+             "after the last instance has ended, it still holds what it made through "
+             "the driver: " +
+                 held);
 }
 
 // Lives of an instance come in rounds. Free memory is that of the whole device, and other processes
@@ -124,9 +124,9 @@ void memory_steady(Trial& trial) {
   live();  // takes what is taken once: modules, pools
   const std::uint64_t things =
       growth_in_all(rounds, 0, live, [&] { return rig.metrics().held_things; });
-  require(things == 0, "life after life it leaves something behind: at least " +
-                           std::to_string(things) + " things more in each " +
-                           std::to_string(lives) + " lives");
+  check_that(things == 0, "life after life it leaves something behind: at least " +
+                              std::to_string(things) + " things more in each " +
+                              std::to_string(lives) + " lives");
   const auto taken = [&] { return taken_memory(rig); };
   const std::uint64_t bytes = growth_in_all(rounds, noise, live, taken);
   if (bytes == 0) return;
@@ -151,9 +151,9 @@ void memory_out_of_memory(Trial& trial) {
   const std::uint64_t count = take_seen().allocations;
   if (count == 0) throw Skipped("it allocates nothing through the host");
   for (std::uint64_t n = 1; n <= count && n <= 16; ++n) {
-    const auto must_be_empty = [n](const std::string& text, const char* what) {
-      require(text.empty(),
-              "when allocation " + std::to_string(n) + " of activate fails, " + what + ": " + text);
+    const auto check_empty = [n](const std::string& text, const char* what) {
+      check_that(text.empty(), "when allocation " + std::to_string(n) + " of activate fails, " +
+                                   what + ": " + text);
     };
     PluginInstance instance = rig.create();
     Plan plan;
@@ -163,16 +163,16 @@ void memory_out_of_memory(Trial& trial) {
     set_plan({});
     if (error.empty()) {
       Bench bench(rig, instance, setup);  // it can do without; then it has to work
-      must_be_empty(difference(bench.run_several(2), should), "it goes on and gives other results");
+      check_empty(difference(bench.run_several(2), should), "it goes on and gives other results");
       continue;
     }
-    must_be_empty(activation_error(instance, setup.sizes), "it cannot be activated later");
+    check_empty(activation_error(instance, setup.sizes), "it cannot be activated later");
     Bench bench(rig, instance, setup);
-    must_be_empty(difference(bench.run_several(2), should),
-                  "it gives other results in the next activation");
+    check_empty(difference(bench.run_several(2), should),
+                "it gives other results in the next activation");
   }
   const std::vector<std::string> strikes = rig.strikes();
-  require(strikes.empty(), strikes.empty() ? "" : strikes.front());
+  check_that(strikes.empty(), strikes.empty() ? "" : strikes.front());
 }
 
 // Driver calls of the plug-in, the broker and the runtime library fail one after the other.
@@ -206,12 +206,12 @@ void memory_driver_failures(Trial& trial) {
     if (!failed) break;
     PluginInstance instance = rig.create();
     const std::string error = activation_error(instance, setup.sizes);
-    require(error.empty(), "after driver call " + std::to_string(n) +
-                               " of an earlier life has failed, activate fails: " + error);
+    check_that(error.empty(), "after driver call " + std::to_string(n) +
+                                  " of an earlier life has failed, activate fails: " + error);
     Bench bench(rig, instance, setup);
     const std::string text = difference(bench.run_several(1), should);
-    require(text.empty(), "after driver call " + std::to_string(n) +
-                              " of an earlier life has failed, it gives other results: " + text);
+    check_that(text.empty(), "after driver call " + std::to_string(n) +
+                                 " of an earlier life has failed, it gives other results: " + text);
   }
 }
 
@@ -231,9 +231,9 @@ void threads_other(Trial& trial) {
         error = caught.what();
       }
     }).join();
-    require(error.empty(), "on another thread, process fails: " + error);
+    check_that(error.empty(), "on another thread, process fails: " + error);
     const std::string text = difference(got, should);
-    require(text.empty(), "on another thread, it gives other results: " + text);
+    check_that(text.empty(), "on another thread, it gives other results: " + text);
   }
 }
 
@@ -263,7 +263,7 @@ void threads_at_once(Trial& trial) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const std::string& text : wrong) {
-    require(text.empty(), "with 4 instances on 4 threads at once: " + text);
+    check_that(text.empty(), "with 4 instances on 4 threads at once: " + text);
   }
 }
 
@@ -296,7 +296,7 @@ void threads_parameters(Trial& trial) {
   }
   ends = true;
   setter.join();
-  require(error.empty(), "while another thread sets parameters: " + error);
+  check_that(error.empty(), "while another thread sets parameters: " + error);
 }
 
 void threads_ended(Trial& trial) {
@@ -314,8 +314,8 @@ void threads_ended(Trial& trial) {
   const std::size_t before = settled();
   for (int i = 0; i < 3; ++i) live_once(rig, trial.seed);
   const std::size_t after = settled();
-  require(after <= before, "each life of an instance leaves a thread behind: 3 lives, " +
-                               std::to_string(after - before) + " threads more");
+  check_that(after <= before, "each life of an instance leaves a thread behind: 3 lives, " +
+                                  std::to_string(after - before) + " threads more");
 }
 
 }  // namespace ctxbroker::validate

@@ -39,7 +39,7 @@ Seen run_lent(Rig& rig, const Setup& setup, const Plan& plan) {
   return seen;
 }
 
-void need_writes(const Seen& seen) {
+void check_writes(const Seen& seen) {
   if (seen.answered == 0) throw Skipped("the plug-in passes its input on, and writes nothing");
 }
 
@@ -63,7 +63,7 @@ bool is_poison(const Bytes& bytes, std::size_t at, std::size_t count, std::uint3
 void check_bands(Rig& rig, const Setup& setup, const std::string& with) {
   const Seen seen = run_lent(rig, setup, lending());
   const std::string text = first_of(seen, Mishap::guard_band);
-  require(text.empty(), "process " + text + with);
+  check_that(text.empty(), "process " + text + with);
 }
 
 std::string size_text(const JobInfo& job) {
@@ -82,7 +82,7 @@ void process_output_written(Trial& trial) {
   const Setup setup = usual_setup(rig, trial.seed);
   take_seen();
   const std::vector<Bytes> first = poisoned_run(rig, setup, poisons[0]);
-  need_writes(take_seen());
+  check_writes(take_seen());
   const std::vector<Bytes> again = poisoned_run(rig, setup, poisons[0]);
   const std::vector<Bytes> other = poisoned_run(rig, setup, poisons[1]);
   const std::size_t outputs = rig.plugin().outputs.size();
@@ -96,14 +96,14 @@ void process_output_written(Trial& trial) {
         if (count++ == 0) at = i / step;
       }
     }
-    require(count == 0, "process left " + std::to_string(count) + " of " +
-                            std::to_string(first[k].size() / step) + " samples of output \"" +
-                            rig.plugin().outputs[k % outputs].id +
-                            "\" unwritten, the first one is number " + std::to_string(at));
+    check_that(count == 0, "process left " + std::to_string(count) + " of " +
+                               std::to_string(first[k].size() / step) + " samples of output \"" +
+                               rig.plugin().outputs[k % outputs].id +
+                               "\" unwritten, the first one is number " + std::to_string(at));
   }
   if (!difference(again, first).empty()) return;  // process.deterministic says so
   const std::string text = difference(other, first);
-  require(text.empty(), "the outputs depend on what was in their buffers before: " + text);
+  check_that(text.empty(), "the outputs depend on what was in their buffers before: " + text);
 }
 
 void process_inputs_unchanged(Trial& trial) {
@@ -111,7 +111,7 @@ void process_inputs_unchanged(Trial& trial) {
   if (rig.plugin().inputs.empty()) throw Skipped("it has no inputs");
   const Seen seen = run_lent(rig, usual_setup(rig, trial.seed), lending());
   const std::string text = first_of(seen, Mishap::input_changed);
-  require(text.empty(), "process " + text);
+  check_that(text.empty(), "process " + text);
 }
 
 void process_row_pitch(Trial& trial) {
@@ -127,9 +127,10 @@ void process_row_pitch(Trial& trial) {
   set_plan({});
   const Seen seen = take_seen();
   const std::string text = first_of(seen, Mishap::row_gap);
-  require(text.empty(), "process ignores the row pitch: it " + text);
+  check_that(text.empty(), "process ignores the row pitch: it " + text);
   const std::string differs = difference(got, expected);
-  require(differs.empty(), "process ignores the row pitch: with gaps between the rows, " + differs);
+  check_that(differs.empty(),
+             "process ignores the row pitch: with gaps between the rows, " + differs);
 }
 
 void process_sizes(Trial& trial) {
@@ -164,7 +165,7 @@ void process_sizes(Trial& trial) {
     bench.run(job);
     set_plan({});
     const std::string text = first_of(take_seen(), Mishap::guard_band);
-    require(text.empty(), "process " + text + size_text(job) + " in an activation for more");
+    check_that(text.empty(), "process " + text + size_text(job) + " in an activation for more");
     position += audio ? width : 1;
   }
 }
@@ -179,7 +180,7 @@ void process_deterministic(Trial& trial) {
     const std::vector<Bytes> got = bench.run_several(3);
     if (!first) first = got;
     const std::string text = difference(got, *first);
-    require(text.empty(), "another instance gives other results for the same jobs: " + text);
+    check_that(text.empty(), "another instance gives other results for the same jobs: " + text);
   }
 }
 
@@ -193,8 +194,8 @@ void process_discontinuity(Trial& trial) {
   Bench bench(rig, used, setup);
   bench.run_several(2, 700);
   const std::string text = difference(bench.run_several(3), should);
-  require(text.empty(),
-          "after a discontinuity, the results still depend on the jobs before it: " + text);
+  check_that(text.empty(),
+             "after a discontinuity, the results still depend on the jobs before it: " + text);
 }
 
 void process_no_wait(Trial& trial) {
@@ -224,7 +225,7 @@ void process_no_wait(Trial& trial) {
   jobs(1);
   set_plan({});
   const std::string text = first_of(take_seen(), Mishap::waited);
-  require(text.empty(), text);
+  check_that(text.empty(), text);
 }
 
 void process_no_allocation(Trial& trial) {
@@ -241,11 +242,11 @@ void process_no_allocation(Trial& trial) {
     }
   }
   const std::string calls = calls_between(before, rig.metrics(), is_allocating_call);
-  require(calls.empty(), "process allocates or frees through the driver: " + calls);
+  check_that(calls.empty(), "process allocates or frees through the driver: " + calls);
   for (const Finding& finding : take_seen().findings) {
     const bool allocates =
         finding.text.rfind("allocate", 0) == 0 || finding.text.rfind("release", 0) == 0;
-    require(finding.mishap != Mishap::refused || !allocates, finding.text);
+    check_that(finding.mishap != Mishap::refused || !allocates, finding.text);
   }
 }
 
@@ -267,7 +268,7 @@ void process_host_calls(Trial& trial) {
         }
       }
       const std::string text = first_of(take_seen(), Mishap::refused);
-      require(text.empty(), "the host refused a call: " + text);
+      check_that(text.empty(), "the host refused a call: " + text);
     }
     instance.deactivate();
   }
@@ -291,8 +292,8 @@ void process_job_stream(Trial& trial) {
     throw Skipped("it waits for the stream in process, which process.no_wait reports");
   }
   const std::string text = difference(got, expected);
-  require(text.empty(),
-          "work is done outside of the job's stream, so it came before the inputs: " + text);
+  check_that(text.empty(),
+             "work is done outside of the job's stream, so it came before the inputs: " + text);
 }
 
 void process_formats(Trial& trial) {
@@ -347,7 +348,7 @@ void process_in_place(Trial& trial) {
   const std::vector<Bytes> got = bench.run_several(2);
   set_plan({});
   const std::string text = difference(got, expected);
-  require(text.empty(), "in place, it gives other results: " + text);
+  check_that(text.empty(), "in place, it gives other results: " + text);
 }
 
 void process_odd_values(Trial& trial) {

@@ -104,7 +104,7 @@ class Bench {
   const PluginDescription& plugin_;
   PluginInstance& instance_;
   Setup setup_;
-  std::vector<Format> inputs_, outputs_;  // of the graph's ends
+  std::vector<Format> inputs_, outputs_;  // of the graph's ports
   Graph graph_;
 };
 

@@ -200,7 +200,8 @@ Result run_in_child(const Options& options, const Test& test, const std::string&
   result.test = &test;
   result.plugin = plugin;
   const auto begin = std::chrono::steady_clock::now();
-  const detail::ProcessEnd end = detail::run_process("/proc/self/exe", arguments, options.deadline);
+  const detail::ProcessExit end =
+      detail::run_process("/proc/self/exe", arguments, options.deadline);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const std::size_t at = end.output.rfind(marker);
   const bool has_told = at != std::string::npos;

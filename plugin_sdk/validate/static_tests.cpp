@@ -65,7 +65,7 @@ void static_entry(Trial& trial) {
   const ElfFile file(trial.file);
   for (const ElfFile::Symbol& symbol : file.exports()) {
     if (symbol.name != entry_name) continue;
-    require(symbol.is_data, "ctxb_plugin_entry is a function, and has to be data");
+    check_that(symbol.is_data, "ctxb_plugin_entry is a function, and has to be data");
     return;
   }
   throw Failed("it exports no ctxb_plugin_entry, so hosts do not take it for a plug-in library");
@@ -86,33 +86,34 @@ void static_needed_libraries(Trial& trial) {
     const bool is_missing =
         listed.output.find(name + " => not found") != std::string::npos ||
         listed.output.find(name + ": cannot open shared object file") != std::string::npos;
-    require(is_driver || !is_missing, "it needs " + name + ", which is not on this machine");
+    check_that(is_driver || !is_missing, "it needs " + name + ", which is not on this machine");
   }
 }
 
 void static_text_relocations(Trial& trial) {
-  require(!ElfFile(trial.file).has_text_relocations(),
-          "it has text relocations: compile all of it with -fPIC");
+  check_that(!ElfFile(trial.file).has_text_relocations(),
+             "it has text relocations: compile all of it with -fPIC");
 }
 
 void static_executable_stack(Trial& trial) {
   const ElfFile file(trial.file);
-  require(!file.has_executable_stack(),
-          "it asks for an executable stack, which the loader then gives to the whole host: look "
-          "for assembler sources without a .note.GNU-stack section");
-  require(!file.has_writable_code(), "it has a segment that is code and can be written to");
+  check_that(!file.has_executable_stack(),
+             "it asks for an executable stack, which the loader then gives to the whole host: look "
+             "for assembler sources without a .note.GNU-stack section");
+  check_that(!file.has_writable_code(), "it has a segment that is code and can be written to");
 }
 
 void static_run_path(Trial& trial) {
   const ElfFile file(trial.file);
   for (const std::string& folder : file.run_path()) {
-    require(!folder.empty(), "its run path has an empty entry, which is the host's working folder");
-    require(
+    check_that(!folder.empty(),
+               "its run path has an empty entry, which is the host's working folder");
+    check_that(
         folder[0] == '/' || folder.rfind("$ORIGIN", 0) == 0 || folder.rfind("${ORIGIN}", 0) == 0,
         "its run path has the entry \"" + folder +
             "\", which is relative to the host's working folder");
-    require(!anybody_can_write(folder),
-            "its run path has the folder " + folder + ", to which everybody can write");
+    check_that(!anybody_can_write(folder),
+               "its run path has the folder " + folder + ", to which everybody can write");
   }
 }
 
@@ -128,21 +129,22 @@ void static_exports(Trial& trial) {
     if (symbol.name == entry_name) continue;
     if (++count <= 3) others += (others.empty() ? "" : ", ") + symbol.name;
   }
-  require(count == 0, "it exports " + std::to_string(count) + " other symbols (" + others +
-                          (count > 3 ? ", ..." : "") +
-                          "), which other libraries can meet: use -fvisibility=hidden or a version "
-                          "script, as ctxb_add_plugin does");
+  check_that(count == 0,
+             "it exports " + std::to_string(count) + " other symbols (" + others +
+                 (count > 3 ? ", ..." : "") +
+                 "), which other libraries can meet: use -fvisibility=hidden or a version "
+                 "script, as ctxb_add_plugin does");
 }
 
 void static_architectures(Trial& trial) {
   const std::vector<Found> images = images_in(ElfFile(trial.file));
   for (const Found& found : images) {
     const auto& entries = found.image.entries;
-    require(std::any_of(entries.begin(), entries.end(),
-                        [](const ImageEntry& entry) { return entry.kind == CodeKind::ptx; }),
-            "the device image at byte " + std::to_string(found.offset) + " of the file (" +
-                summary(found.image) +
-                ") has no PTX, so it runs neither on later GPUs nor on the software device");
+    check_that(std::any_of(entries.begin(), entries.end(),
+                           [](const ImageEntry& entry) { return entry.kind == CodeKind::ptx; }),
+               "the device image at byte " + std::to_string(found.offset) + " of the file (" +
+                   summary(found.image) +
+                   ") has no PTX, so it runs neither on later GPUs nor on the software device");
   }
 }
 

@@ -35,7 +35,7 @@ class Skipped : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-inline void require(bool holds, const std::string& otherwise) {
+inline void check_that(bool holds, const std::string& otherwise) {
   if (!holds) throw Failed(otherwise);
 }
 

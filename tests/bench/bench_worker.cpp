@@ -360,7 +360,7 @@ double picture(Session& session, bool lent, benchmark::State& state) {
 
 // The same picture in this process's device memory, on which both graphs work.
 double picture_on_device(Session& session, benchmark::State& state) {
-  const GraphEnd in{"in", 4, SampleType::float32, true}, out{"out", 4, SampleType::float32, true};
+  const GraphPort in{"in", 4, SampleType::float32, true}, out{"out", 4, SampleType::float32, true};
   Broker& broker = session.broker();
   Tenant frames = broker.open_tenant("frames");
   const Stream stream(frames);

@@ -66,7 +66,7 @@ class Dying {
   // From the kill to the next block that is done and right, in ns.
   double back_at_work() {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the stand-by starts
-    const std::uint64_t ends = graph_.ends();
+    const std::uint64_t ends = graph_.exits();
     const auto start = Clock::now();
     kill(graph_.process_id(), SIGKILL);
     while (!is_back(ends)) continue;
@@ -121,7 +121,7 @@ class Dying {
   bool is_back(std::uint64_t ends) {
     try {
       process();
-      return graph_.ends() != ends;
+      return graph_.exits() != ends;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::context_lost) throw;
       return false;
@@ -129,9 +129,9 @@ class Dying {
   }
   // Returns when the graph knows it.
   void end_process() {
-    const std::uint64_t ends = graph_.ends();
+    const std::uint64_t ends = graph_.exits();
     kill(graph_.process_id(), SIGKILL);
-    while (graph_.ends() == ends) std::this_thread::yield();
+    while (graph_.exits() == ends) std::this_thread::yield();
   }
 
   static constexpr std::uint32_t frames = 256;

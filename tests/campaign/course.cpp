@@ -60,7 +60,7 @@ bool has(const std::string& text, const std::string& part) {
 }
 
 // By what the guilty one is named; empty: it is not.
-std::string named_by(const Player& guilty, const std::string& text, const WorkerEnd& end) {
+std::string named_by(const Player& guilty, const std::string& text, const WorkerExit& end) {
   if (text.rfind("worker \"" + Player::worker_name(guilty.number()) + "\": ", 0) != 0) return {};
   const std::string file = guilty.options().library.filename().string();
   // The tenant has the name of the library's file.
@@ -215,13 +215,13 @@ std::optional<Course::Seen> Course::fail(const Step& step, Player& guilty) {
   }
   outside.join();
   const std::uint64_t wanted = ++ends_[static_cast<std::size_t>(step.guilty)];
-  if (!comes_true([&] { return graph.ends() >= wanted; }, milliseconds(20'000))) {
+  if (!comes_true([&] { return graph.exits() >= wanted; }, milliseconds(20'000))) {
     complain(step, "its worker has not ended: " + (seen ? seen->text : "nobody said anything"));
-    graph.end("the campaign goes on");
+    graph.kill("the campaign goes on");
     seen.reset();
   }
   graph.set_parameter(0, fault.parameter, 0);
-  if (seen) seen->end = graph.last_end().value();
+  if (seen) seen->end = graph.last_exit().value();
   return seen;
 }
 
@@ -306,11 +306,11 @@ void Course::look_at_innocents(const Step& step) {
     if (!complaint.empty()) {
       complain(step, "innocent plug-in " + std::to_string(i) + ": " + complaint);
     }
-    if (players_[i]->graph().ends() != ends_[i]) {
+    if (players_[i]->graph().exits() != ends_[i]) {
       complain(step, "the worker of plug-in " + std::to_string(i) + " has ended " +
-                         std::to_string(players_[i]->graph().ends()) + " times, not " +
+                         std::to_string(players_[i]->graph().exits()) + " times, not " +
                          std::to_string(ends_[i]));
-      ends_[i] = players_[i]->graph().ends();
+      ends_[i] = players_[i]->graph().exits();
     }
   }
 }

@@ -57,7 +57,7 @@ class Course {
  private:
   struct Seen {
     std::string text;
-    WorkerEnd end;
+    WorkerExit end;
     double known_ms = 0;
   };
   // The guilty one's job, and what the host was told.

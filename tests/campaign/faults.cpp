@@ -6,7 +6,7 @@
 namespace ctxbroker::campaign {
 
 const std::vector<Fault>& all_faults() {
-  using Cause = WorkerEndCause;
+  using Cause = WorkerExitCause;
   static const std::vector<Fault> all{
       {"illegal-address",
        Doer::kernel,

@@ -18,7 +18,7 @@ enum class Doer {
   stops,   // this program: likewise, a SIGSTOP
 };
 
-// What the error and the WorkerEnd have to name. Every error names the worker, which has one
+// What the error and the WorkerExit have to name. Every error names the worker, which has one
 // plug-in.
 enum class Named {
   function,  // the plug-in, its library and its function
@@ -41,7 +41,7 @@ struct Fault {
   Doer doer;
   const char* parameter;  // of the fixture `hostile`, with its value
   const char* value;
-  std::vector<WorkerEndCause> causes;
+  std::vector<WorkerExitCause> causes;
   Named named;
   Damage damage;
 };

@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (plan.outputs.empty() || plan.nodes.empty() || plan.edges.empty()) {
       std::abort();
     }
-    for (const host::PlannedEnd& output : plan.outputs) {
+    for (const host::PlannedPort& output : plan.outputs) {
       if (output.like != 0 && output.like >= plan.inputs.size()) std::abort();
     }
   });

@@ -60,10 +60,10 @@ void lie_to_host(const std::uint8_t* data, std::size_t size) {
   const CallResult result =
       host.call({1, 2, "abc", 3}, answer.data(), 64, Clock::now() + std::chrono::milliseconds(1));
   liar.join();
-  if (result.end == CallEnd::replied && result.bytes > 64) std::abort();
+  if (result.end == ReplyOutcome::replied && result.bytes > 64) std::abort();
   if (std::any_of(answer.begin() + 64, answer.end(), [](char c) { return c != 0; })) std::abort();
   if (result.text.back() != 0) std::abort();
-  if (result.end == CallEnd::lie && result.text[0] == 0) std::abort();
+  if (result.end == ReplyOutcome::lie && result.text[0] == 0) std::abort();
   host.end();
 }
 

@@ -51,8 +51,8 @@ struct JobInfo {
   std::vector<ImageRegion> extents{};
 };
 
-/// One of the host's ends of a graph.
-struct GraphEnd {
+/// A port of a graph: an input that the host gives, or an output that it gets.
+struct GraphPort {
   std::string name;  ///< As the edges call it: "plate".
   /// The channels of a pixel or of audio. 0: 4 for images, and JobInfo::height for audio.
   std::uint32_t channels = 0;
@@ -67,22 +67,23 @@ struct GraphNode {
   PluginInstance* instance = nullptr;  ///< Borrowed, and active. It may be in several nodes.
 };
 
-/// A connection. Its ends are "node.port", or "node" for the node's first port, or the name of one
-/// of the host's ends. One output may feed several inputs; an input has one source.
+/// A connection. It names its source and its target as "node.port", as "node" for the node's first
+/// port, or with the name of one of the graph's ports. One output may feed several inputs; an input
+/// has one source.
 struct GraphEdge {
   std::string from;  ///< An input of the graph, or an output port.
   std::string to;    ///< An output of the graph, or an input port.
 };
 
-/// What a graph is made of. Order does not matter, except that jobs name the host's ends by their
+/// What a graph is made of. Order does not matter, except that jobs name the graph's ports by their
 /// position.
 struct GraphDescription {
-  std::vector<GraphEnd> inputs;   ///< What the host gives. None: everything is generated.
-  std::vector<GraphEnd> outputs;  ///< What the host gets. At least one.
-  std::vector<GraphNode> nodes;   ///< At least one, all for the same media.
+  std::vector<GraphPort> inputs;   ///< What the host gives. None: everything is generated.
+  std::vector<GraphPort> outputs;  ///< What the host gets. At least one.
+  std::vector<GraphNode> nodes;    ///< At least one, all for the same media.
   std::vector<GraphEdge> edges;
-  /// Whose device memory the ends with GraphEnd::on_device are in. Borrowed. It must outlive the
-  /// graph, and it cannot be closed before. Null: there is no such end.
+  /// Whose device memory the ports with GraphPort::on_device are in. Borrowed. It must outlive the
+  /// graph, and it cannot be closed before. Null: there is no such port.
   Tenant* tenant = nullptr;
   int device = 0;  ///< CUDA device ordinal of that memory.
 };
@@ -105,10 +106,10 @@ struct JobInput {
 /// Images are whole if the job has neither a region nor extents. Otherwise each input is the part
 /// that Graph::input_regions returns, and each output is JobInfo::region.
 struct JobBuffers {
-  std::vector<const void*> inputs;  ///< For ends on the device, device addresses.
+  std::vector<const void*> inputs;  ///< For ports on the device, device addresses.
   std::vector<void*> outputs;       ///< Likewise.
-  /// For ends on the device: a stream of the host's in the lease that holds them. The job reads and
-  /// writes there after all work that is in the stream now. Null: it need not wait.
+  /// For ports on the device: a stream of the host's in the lease that holds them. The job reads
+  /// and writes there after all work that is in the stream now. Null: it need not wait.
   CUstream after = nullptr;
 };
 
@@ -150,7 +151,7 @@ struct GraphOptions {
   /// writes a mark when its work has ended, which costs a small job about 1 us for each node.
   /// Without marks, the error names every plug-in of the jobs in flight.
   bool name_faults = true;
-  /// What becomes of jobs that miss their deadlines. A graph with ends on the device can only
+  /// What becomes of jobs that miss their deadlines. A graph with ports on the device can only
   /// deliver.
   LateJobs late = LateJobs::deliver;
   /// Called with a job's number as soon as all of its work is done, so that finish does not wait.
@@ -169,7 +170,7 @@ struct GraphOptions {
   std::uint32_t changes_per_job = 1024;
   /// The most jobs that wait until they can be in flight: 0 to 1024. A job that waits can be
   /// cancelled. It begins in a call of the graph's that finds room for it, on the thread of that
-  /// call, and gets the parameters of that moment. Its inputs are read then. A graph with ends on
+  /// call, and gets the parameters of that moment. Its inputs are read then. A graph with ports on
   /// the device has no waiting jobs. Do without them on a real-time thread, because they allocate.
   std::uint32_t jobs_waiting = 0;
 };
@@ -179,9 +180,9 @@ struct GraphOptions {
 /// far as their leases allow it.
 ///
 /// The instances may be on several devices. Between nodes whose leases share memory (shared and
-/// green leases of one device do), a buffer is handed over; between others it is copied. The host's
-/// ends may be in device memory too (GraphEnd::on_device); then a job copies from there and to
-/// there.
+/// green leases of one device do), a buffer is handed over; between others it is copied. The
+/// graph's ports may be in device memory too (GraphPort::on_device); then a job copies from there
+/// and to there.
 ///
 /// Audio stays aligned: where branches of different latency meet, at a plug-in's inputs
 /// (side-chains included) or at the host's outputs, the graph delays the earlier ones. Results are
@@ -319,9 +320,9 @@ class CTXB_API Graph {
   /// not wait. The job has to be finished all the same.
   ///
   /// @param job     what submit returned. If it is finished, the call does nothing.
-  /// @param stream  a stream in the lease that holds the graph's ends on the device.
+  /// @param stream  a stream in the lease that holds the graph's ports on the device.
   /// @throws Error  `invalid_argument` for a number that submit has not returned, a null stream,
-  ///                and a graph without ends on the device; `driver_call`, `context_lost`.
+  ///                and a graph without ports on the device; `driver_call`, `context_lost`.
   void follow(std::uint64_t job, CUstream stream);
 
   /// Runs one job and returns when its outputs are complete: submit and finish.

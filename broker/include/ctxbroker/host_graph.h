@@ -30,16 +30,16 @@ typedef struct ctxb_graph ctxb_graph;
 
 /* ---- Graphs ---------------------------------------------------------------------------------*/
 
-/** One of the host's ends of a graph. */
-typedef struct ctxb_graph_end {
-  uint32_t size;     /**< sizeof(ctxb_graph_end). */
+/** A port of a graph: an input that the host gives, or an output that it gets. */
+typedef struct ctxb_graph_port {
+  uint32_t size;     /**< sizeof(ctxb_graph_port). */
   uint32_t channels; /**< Of a pixel or of audio. 0: 4 for images, and the job's for audio. */
   uint32_t samples;  /**< CTXB_SAMPLE_FLOAT or _HALF; 0: float. */
   /** 1: the host's memory for it is device memory, in the lease of ctxb_graph_description.tenant.
    */
   uint32_t on_device;
   const char* name; /**< As the edges call it: "plate". */
-} ctxb_graph_end;
+} ctxb_graph_port;
 
 /** A plug-in in a graph. */
 typedef struct ctxb_graph_node {
@@ -49,8 +49,9 @@ typedef struct ctxb_graph_node {
   ctxb_instance* instance; /**< Active. It may be in several nodes. */
 } ctxb_graph_node;
 
-/** A connection. Its ends are "node.port", or "node" for the node's first port, or the name of one
- * of the host's ends. One output may feed several inputs; an input has one source. */
+/** A connection. It names its source and its target as "node.port", as "node" for the node's first
+ * port, or with the name of one of the graph's ports. One output may feed several inputs; an input
+ * has one source. */
 typedef struct ctxb_graph_edge {
   uint32_t size;     /**< sizeof(ctxb_graph_edge). */
   uint32_t reserved; /**< 0. */
@@ -58,20 +59,20 @@ typedef struct ctxb_graph_edge {
   const char* to;    /**< An output of the graph, or an input port. */
 } ctxb_graph_edge;
 
-/** What a graph is made of. Order does not matter, except that jobs name the host's ends by their
+/** What a graph is made of. Order does not matter, except that jobs name the graph's ports by their
  * position. An array may be null if its count is 0. */
 typedef struct ctxb_graph_description {
-  uint32_t size;                 /**< sizeof(ctxb_graph_description). */
-  uint32_t input_count;          /**< Of inputs. 0: everything is generated. */
-  uint32_t output_count;         /**< Of outputs, at least 1. */
-  uint32_t node_count;           /**< Of nodes, at least 1. */
-  uint32_t edge_count;           /**< Of edges. */
-  int32_t device;                /**< The device of the tenant's memory; 0 without a tenant. */
-  const ctxb_graph_end* inputs;  /**< What the host gives. */
-  const ctxb_graph_end* outputs; /**< What the host gets. */
-  const ctxb_graph_node* nodes;  /**< All for the same media. */
+  uint32_t size;                  /**< sizeof(ctxb_graph_description). */
+  uint32_t input_count;           /**< Of inputs. 0: everything is generated. */
+  uint32_t output_count;          /**< Of outputs, at least 1. */
+  uint32_t node_count;            /**< Of nodes, at least 1. */
+  uint32_t edge_count;            /**< Of edges. */
+  int32_t device;                 /**< The device of the tenant's memory; 0 without a tenant. */
+  const ctxb_graph_port* inputs;  /**< What the host gives. */
+  const ctxb_graph_port* outputs; /**< What the host gets. */
+  const ctxb_graph_node* nodes;   /**< All for the same media. */
   const ctxb_graph_edge* edges;
-  ctxb_tenant* tenant; /**< Whose memory the ends on the device are in. Null: there is none. */
+  ctxb_tenant* tenant; /**< Whose memory the ports on the device are in. Null: there is none. */
 } ctxb_graph_description;
 
 #define CTXB_LATE_DELIVER 0 /**< The graph waits for a late job, and its outputs are complete. */
@@ -98,13 +99,13 @@ typedef struct ctxb_graph_options {
   uint32_t without_marks;  /**< 1: do without the marks by which an error after a fault names only
                             * the plug-in that can have caused it. */
   uint32_t late;           /**< CTXB_LATE_*: what becomes of jobs that miss their deadlines. A graph
-                            * with ends on the device can only deliver. */
+                            * with ports on the device can only deliver. */
   uint32_t changes_per_job;  /**< The most changes of parameters that a job may have. 0: 1024. */
   ctxb_job_function on_done; /**< May be null. */
   void* on_done_data;        /**< Passed to on_done. */
   /** The most jobs that wait until they can be in flight: 0 to 1024. Such a job can be cancelled.
    * It begins in a call about the graph that finds room for it, and its inputs are read then. A
-   * graph with ends on the device has none. */
+   * graph with ports on the device has none. */
   uint32_t jobs_waiting;
   uint32_t reserved; /**< 0. */
 } ctxb_graph_options;
@@ -137,10 +138,10 @@ typedef struct ctxb_job_buffers {
   uint32_t input_count;      /**< As ctxb_graph_job_input_count says. */
   uint32_t output_count;     /**< The graph's. */
   uint32_t reserved;         /**< 0. */
-  const void* const* inputs; /**< What the job reads; device addresses for ends on the device. May
+  const void* const* inputs; /**< What the job reads; device addresses for ports on the device. May
                               * be null if input_count is 0. */
   void* const* outputs;      /**< What it writes, likewise. An output may be an input. */
-  /** For ends on the device: a CUstream in the lease that holds them. The job reads and writes
+  /** For ports on the device: a CUstream in the lease that holds them. The job reads and writes
    * there after all work that is in the stream now. Null: it need not wait. */
   void* after;
 } ctxb_job_buffers;
@@ -241,9 +242,9 @@ CTXB_EXPORT ctxb_status ctxb_graph_cancel(ctxb_graph* graph, uint64_t job, uint3
 /** Makes a stream wait until a job's outputs are complete. The calling thread does not wait. The
  * job has to be finished all the same. [graph]
  *
- * @param stream  a CUstream in the lease that holds the graph's ends on the device.
+ * @param stream  a CUstream in the lease that holds the graph's ports on the device.
  * @return CTXB_ERROR_INVALID_ARGUMENT for a number that ctxb_graph_submit has not given, a null
- *         stream, and a graph without ends on the device; CTXB_ERROR_DRIVER,
+ *         stream, and a graph without ports on the device; CTXB_ERROR_DRIVER,
  *         CTXB_ERROR_CONTEXT_LOST. */
 CTXB_EXPORT ctxb_status ctxb_graph_follow(ctxb_graph* graph, uint64_t job, void* stream);
 /** Runs one job and returns when its outputs are complete: ctxb_graph_submit and ctxb_graph_finish.

@@ -45,7 +45,7 @@ enum class WorkerState {
 [[nodiscard]] CTXB_API const char* to_string(WorkerState state) noexcept;
 
 /// Why a worker's process ended.
-enum class WorkerEndCause {
+enum class WorkerExitCause {
   exited,         ///< Code in it called exit.
   signal,         ///< A signal ended it: a segmentation fault, an abort, a kill from outside.
   out_of_memory,  ///< It ran into its memory limit, or the system killed it to get memory.
@@ -53,11 +53,11 @@ enum class WorkerEndCause {
   stopped,        ///< It was stopped (SIGSTOP), or did not run for heartbeat_timeout.
   lie,            ///< It broke the rules of the messages between the two processes.
   cuda_ended,     ///< It said that its CUDA context is lost: CUDA has ended in it, or work hangs.
-  by_host,        ///< The host called Worker::end.
+  by_host,        ///< The host called Worker::kill.
 };
 
 /// Returns "exited", "signal", "out-of-memory", ... Static text. Thread-safe.
-[[nodiscard]] CTXB_API const char* to_string(WorkerEndCause cause) noexcept;
+[[nodiscard]] CTXB_API const char* to_string(WorkerExitCause cause) noexcept;
 
 /// A call that was in a worker when the worker ended.
 struct WorkerCallInFlight {
@@ -66,8 +66,8 @@ struct WorkerCallInFlight {
 };
 
 /// How a worker's process ended.
-struct WorkerEnd {
-  WorkerEndCause cause = WorkerEndCause::exited;
+struct WorkerExit {
+  WorkerExitCause cause = WorkerExitCause::exited;
   int process_id = 0;
   int exit_status = -1;  ///< -1 when a signal ended the process.
   int signal = 0;        ///< The signal that ended the process, or 0.
@@ -122,17 +122,17 @@ struct WorkerOptions {
   bool other_processes = true;
 
   /// A worker that ends this often within crash_window is quarantined. All causes count except
-  /// WorkerEndCause::by_host. A failed start counts if the process ended in it. 0: no limit.
+  /// WorkerExitCause::by_host. A failed start counts if the process ended in it. 0: no limit.
   unsigned crash_limit = 3;
-  std::chrono::milliseconds crash_window{60'000};  ///< Ends that are longer ago do not count.
-  /// For each such time that passes without an end, the oldest end is forgiven. 0: none is.
+  std::chrono::milliseconds crash_window{60'000};  ///< Exits that are longer ago do not count.
+  /// For each such time that passes without an exit, the oldest exit is forgiven. 0: none is.
   std::chrono::milliseconds quiet_interval{30'000};
 
   RecordSink records{};  ///< Takes the worker's log. May be empty.
   /// Called in the host's process when the worker's process has ended for another reason than
   /// close, on a thread that the library has made for this worker. It must return quickly and must
   /// not call this worker. May be empty.
-  std::function<void(const WorkerEnd&)> on_end{};
+  std::function<void(const WorkerExit&)> on_exit{};
   /// Called for each notification of the module, on the same thread and with the same rules.
   WorkerNotification on_notification{};
 };
@@ -140,7 +140,7 @@ struct WorkerOptions {
 /// One message for a worker.
 struct WorkerMessage {
   std::uint32_t type = 0;     ///< The host's own number, below 0xFFFF0000.
-  std::uint64_t subject = 0;  ///< The host's own number for the plug-in. Reports of ends name it.
+  std::uint64_t subject = 0;  ///< The host's own number for the plug-in. Reports of exits name it.
   const void* data = nullptr;
   std::size_t bytes = 0;  ///< At most WorkerOptions::message_bytes.
 };
@@ -174,17 +174,17 @@ class CTXB_API WorkerBuffer {
 /// One worker process after another, under supervision.
 ///
 /// The constructor checks the options and starts nothing. The first call starts the process, and so
-/// does the first call after its end. Move-only; a moved-from worker can only be destroyed or
+/// does the first call after its exit. Move-only; a moved-from worker can only be destroyed or
 /// assigned to.
 ///
 /// The host trusts nothing that comes from the process. If the process crashes, hangs or breaks the
 /// rules of the messages, it is ended, the calls in it throw `context_lost` with the reason, and
-/// `on_end` and a record say who, why, and what comes next. Other workers go on.
+/// `on_exit` and a record say who, why, and what comes next. Other workers go on.
 ///
-/// The worker reports the end of a process as soon as it knows it. The next process can then start,
-/// even if the system is still ending the old one. If the two sides share memory, by lend or by a
-/// descriptor that either has passed, the report waits until the old process is gone, because its
-/// work on a GPU may write there until then. It also waits for an exit with status 0, and with
+/// The worker reports the exit of a process as soon as it knows it. The next process can then
+/// start, even if the system is still ending the old one. If the two sides share memory, by lend or
+/// by a descriptor that either has passed, the report waits until the old process is gone, because
+/// its work on a GPU may write there until then. It also waits for an exit with status 0, and with
 /// WorkerOptions::core_limit.
 ///
 /// Threads: all functions but close, moves and the destructor may be called on any thread, several
@@ -248,18 +248,18 @@ class CTXB_API Worker {
   /// Why the state is what it is, in one sentence; empty when nothing went wrong.
   [[nodiscard]] std::string reason() const;
   /// How the last process ended; nothing when none has, or when close ended it.
-  [[nodiscard]] std::optional<WorkerEnd> last_end() const;
+  [[nodiscard]] std::optional<WorkerExit> last_exit() const;
   /// How many processes have ended for another reason than close.
-  [[nodiscard]] std::uint64_t ends() const;
+  [[nodiscard]] std::uint64_t exits() const;
   [[nodiscard]] int process_id() const;  ///< 0 when there is no process.
 
-  /// Ends the process by force. Calls in it throw `context_lost`. The end does not count towards
+  /// Ends the process by force. Calls in it throw `context_lost`. The exit does not count towards
   /// crash_limit, and the next call starts a process again.
   ///
   /// @param reason  one sentence for records.
-  void end(const std::string& reason);
+  void kill(const std::string& reason);
 
-  /// Forgives all ends, and lifts a quarantine and the state after a failed start. The next call
+  /// Forgives all exits, and lifts a quarantine and the state after a failed start. The next call
   /// starts the process.
   void pardon();
 

@@ -45,11 +45,11 @@ struct WorkerNode {
 
 /// What a graph in a worker is made of.
 struct WorkerGraphDescription {
-  /// As GraphDescription::inputs. If GraphEnd::on_device is set, the input's buffers lie in device
+  /// As GraphDescription::inputs. If GraphPort::on_device is set, the input's buffers lie in device
   /// memory from WorkerGraph::lend, and the graph is in one process.
-  std::vector<GraphEnd> inputs;
-  std::vector<GraphEnd> outputs;  ///< Likewise.
-  std::vector<WorkerNode> nodes;  ///< At least one, all for the same media.
+  std::vector<GraphPort> inputs;
+  std::vector<GraphPort> outputs;  ///< Likewise.
+  std::vector<WorkerNode> nodes;   ///< At least one, all for the same media.
   /// The connections. None: the nodes are in a row, from the one input through each one's first
   /// input and first output to the one output.
   std::vector<GraphEdge> edges{};
@@ -66,8 +66,8 @@ struct WorkerGraphOptions {
   WorkerOptions worker{};
   /// Which plug-ins share a process. `worker` and the options below apply to each process
   /// separately. If there are several, each has the worker's name and the names of its first nodes:
-  /// "graph: 1 exposure, 2 blur". A graph without edges names its nodes like this. `on_end` can run
-  /// on several threads at once.
+  /// "graph: 1 exposure, 2 blur". A graph without edges names its nodes like this. `on_exit` can
+  /// run on several threads at once.
   WorkerGrouping grouping = WorkerGrouping::together;
   /// The host's broker, for plug-ins with WorkerGrouping::in_host. Borrowed; it must outlive the
   /// graph. Plug-ins there use its driver, policy, timeouts and timeline, and not those below.
@@ -83,7 +83,7 @@ struct WorkerGraphOptions {
   /// `on_done` is called in the host's process, on a thread that the library has made for this
   /// worker or in a call of the graph. If the last plug-ins are in the host's process, a thread of
   /// the driver's calls it, too. It is not called for a job that fails, and not for jobs that are
-  /// lost when their process ends: `worker.on_end` says so. A kernel that faults or never ends is
+  /// lost when their process ends: `worker.on_exit` says so. A kernel that faults or never ends is
   /// noticed only when a call asks the worker. So wait with a time limit, and then call finish.
   ///
   /// With dry_while_away, `on_done` is called for each job whose outcome is dry. With several
@@ -112,7 +112,7 @@ struct WorkerGraphOptions {
   std::uint64_t stand_by_memory = 0;
   /// If the worker ends during a call of WorkerGraph::process, the call does its job once more in
   /// the next process. This holds for jobs without a region and without lent inputs (those on the
-  /// device are lent), when no other job is in flight. A job that WorkerGraph::end has stopped is
+  /// device are lent), when no other job is in flight. A job that WorkerGraph::kill has stopped is
   /// not repeated. With several processes, a block of audio is repeated in the process that has
   /// lost it, and a picture in all of them, where it is a discontinuity.
   bool retry = false;
@@ -125,7 +125,7 @@ struct WorkerGraphOptions {
   ///
   /// A picture whose input is lent, or which was submitted to the last process before it ended,
   /// throws `context_lost` all the same. The job that is in the process when it ends waits until
-  /// the host knows of the end. If a plug-in hangs, this takes `worker.call_timeout`, so set that
+  /// the host knows of the exit. If a plug-in hangs, this takes `worker.call_timeout`, so set that
   /// to the length of a few jobs. While the worker is quarantined, all jobs are dry until pardon.
   /// After a failed start, they are dry until pardon or until another function starts the process.
   /// The destructor waits for a process that is starting.
@@ -164,17 +164,18 @@ struct WorkerNodeState {
 ///
 /// Samples are copied into memory that both processes share. Buffers from lend are there already,
 /// and are not copied. A host whose frames are in device memory lends that memory, and sets
-/// GraphEnd::on_device. A job is one message and one answer. With several processes, the host sends
-/// each of them one message for a block of audio, and four for a picture. With dry_while_away, one
-/// process gets four, too.
+/// GraphPort::on_device. A job is one message and one answer. With several processes, the host
+/// sends each of them one message for a block of audio, and four for a picture. With
+/// dry_while_away, one process gets four, too.
 ///
 /// If a process ends, the call that was in it throws `context_lost` (but see dry_while_away). The
-/// text names the plug-in and its function if one was running, and WorkerEnd::running has them too.
-/// The next call goes on in a new process, or in the stand-by, with all parameters, and with each
-/// plug-in's own state as it was at the last load_preset, save_preset or deactivate. An activate of
-/// a graph that is active already counts as a deactivate. Without such a call, a plug-in has the
-/// state of a new instance, and a record says so. The first job there is a discontinuity. A worker
-/// that ends too often is quarantined: see WorkerOptions::crash_limit and pardon.
+/// text names the plug-in and its function if one was running, and WorkerExit::running has them
+/// too. The next call goes on in a new process, or in the stand-by, with all parameters, and with
+/// each plug-in's own state as it was at the last load_preset, save_preset or deactivate. An
+/// activate of a graph that is active already counts as a deactivate. Without such a call, a
+/// plug-in has the state of a new instance, and a record says so. The first job there is a
+/// discontinuity. A worker that ends too often is quarantined: see WorkerOptions::crash_limit and
+/// pardon.
 ///
 /// Functions that Graph and PluginInstance also have do the same here, and throw the same errors.
 /// Functions that ask the process also throw what Worker::call throws. The host checks what comes
@@ -184,9 +185,9 @@ struct WorkerNodeState {
 ///
 /// Threads: any thread may call it, but only one at a time. With plug-ins in the host's process,
 /// use the thread that opened the broker, or serialise the calls with it. Any thread can call
-/// state, reason, last_end, ends, process_id, end and pardon at any time, also during another call,
-/// but not while the graph is moved or destroyed. Name the process by any of its nodes. The host's
-/// own process is always `ready`, and never ends here.
+/// state, reason, last_exit, exits, process_id, kill and pardon at any time, also during another
+/// call, but not while the graph is moved or destroyed. Name the process by any of its nodes. The
+/// host's own process is always `ready`, and never ends here.
 class CTXB_API WorkerGraph {
  public:
   /// Starts the worker, loads the libraries and creates the plug-ins there.
@@ -257,8 +258,8 @@ class CTXB_API WorkerGraph {
   /// The driver's devices.
   [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
   /// The graph's inputs, as the last activate or the description has them.
-  [[nodiscard]] const std::vector<GraphEnd>& inputs() const;
-  [[nodiscard]] const std::vector<GraphEnd>& outputs() const;  ///< Likewise, the outputs.
+  [[nodiscard]] const std::vector<GraphPort>& inputs() const;
+  [[nodiscard]] const std::vector<GraphPort>& outputs() const;  ///< Likewise, the outputs.
   /// A plug-in's descriptor, as the worker says it. It lives as long as the graph. The results of
   /// an analyser have as many bytes as its port's `result_bytes`, so look there before you make a
   /// buffer, even if you know the plug-in.
@@ -304,8 +305,8 @@ class CTXB_API WorkerGraph {
   /// @throws Error  also `invalid_argument` when sample_rate does not suit the plug-ins' media.
   void activate(const ActivationSizes& sizes);
   /// The same with other formats of the inputs and outputs, which must have the same names.
-  void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
-                std::vector<GraphEnd> outputs);
+  void activate(const ActivationSizes& sizes, std::vector<GraphPort> inputs,
+                std::vector<GraphPort> outputs);
   /// Waits for the jobs in flight, and deactivates all plug-ins.
   void deactivate();
   /// True from the end of activate until deactivate. A restart of the worker does not change it.
@@ -343,7 +344,7 @@ class CTXB_API WorkerGraph {
   ///               block is better than many small ones. At most 4,000 are lent at a time.
   /// @throws Error  as Worker::lend, and what a restart of the process throws.
   [[nodiscard]] WorkerBuffer lend(std::size_t bytes);
-  /// Lends device memory of the host's, for inputs and outputs with GraphEnd::on_device. A buffer
+  /// Lends device memory of the host's, for inputs and outputs with GraphPort::on_device. A buffer
   /// is then a device address in it, as this process has it. Nothing is copied through host memory,
   /// and every later process gets the same memory.
   ///
@@ -389,17 +390,17 @@ class CTXB_API WorkerGraph {
   [[nodiscard]] std::size_t process_of(std::size_t node) const;
   [[nodiscard]] WorkerState state(std::size_t node = 0) const;   ///< As Worker::state.
   [[nodiscard]] std::string reason(std::size_t node = 0) const;  ///< As Worker::reason.
-  /// As Worker::last_end.
-  [[nodiscard]] std::optional<WorkerEnd> last_end(std::size_t node = 0) const;
-  [[nodiscard]] std::uint64_t ends(std::size_t node = 0) const;  ///< As Worker::ends.
-  [[nodiscard]] int process_id(std::size_t node = 0) const;      ///< As Worker::process_id.
+  /// As Worker::last_exit.
+  [[nodiscard]] std::optional<WorkerExit> last_exit(std::size_t node = 0) const;
+  [[nodiscard]] std::uint64_t exits(std::size_t node = 0) const;  ///< As Worker::exits.
+  [[nodiscard]] int process_id(std::size_t node = 0) const;       ///< As Worker::process_id.
   /// Ends all worker processes by force, for example when the user cancels. The call that is in a
-  /// process throws `context_lost`, but a job with dry_while_away becomes dry. These ends do not
+  /// process throws `context_lost`, but a job with dry_while_away becomes dry. These exits do not
   /// count towards crash_limit. The next call starts the processes again.
   ///
   /// @param reason  one sentence for records.
-  void end(const std::string& reason);
-  /// Forgives all ends of all processes, and lifts quarantines and the state after a failed start.
+  void kill(const std::string& reason);
+  /// Forgives all exits of all processes, and lifts quarantines and the state after a failed start.
   /// The next call starts the processes.
   void pardon();
 

@@ -95,9 +95,9 @@ class Maker {
 
   void round_up(std::uint64_t bytes) {
     std::size_t unit = 0;
-    must(driver_.mem_get_allocation_granularity(&unit, &properties_,
-                                                CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-         "cuMemGetAllocationGranularity", "the size of shared memory cannot be found out");
+    check_call(driver_.mem_get_allocation_granularity(&unit, &properties_,
+                                                      CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+               "cuMemGetAllocationGranularity", "the size of shared memory cannot be found out");
     round_up(bytes, unit);
   }
   void round_up(std::uint64_t bytes, std::uint64_t unit) {
@@ -116,7 +116,7 @@ class Maker {
     CUipcMemHandle handle{};
     const CUresult status = driver_.ipc_get_mem_handle(&handle, made_.address);
     if (status == CUDA_SUCCESS || loses_context(status)) {
-      return must(status, "cuIpcGetMemHandle", "shared memory cannot be exported");
+      return check_call(status, "cuIpcGetMemHandle", "shared memory cannot be exported");
     }
     throw error(ErrorKind::lease_unavailable,
                 "device " + std::to_string(lease_.device_ordinal()) +
@@ -130,30 +130,30 @@ class Maker {
       throw refusal(who + " is memory of another device; import it there");
     }
     made_.how = How::opened;
-    must_suit(driver_.ipc_open_mem_handle(&made_.address, file.memory,
-                                          CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-              "cuIpcOpenMemHandle_v2",
-              "the memory of " + who +
-                  " cannot be opened; a process cannot import what it has made itself on this "
-                  "device, or what another one has given back");
+    check_suits(driver_.ipc_open_mem_handle(&made_.address, file.memory,
+                                            CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                "cuIpcOpenMemHandle_v2",
+                "the memory of " + who +
+                    " cannot be opened; a process cannot import what it has made itself on this "
+                    "device, or what another one has given back");
     CUdeviceptr base = 0;
     std::size_t size = 0;
-    must(driver_.mem_get_address_range(&base, &size, made_.address), "cuMemGetAddressRange_v2",
-         "the size of shared memory cannot be found out");
+    check_call(driver_.mem_get_address_range(&base, &size, made_.address),
+               "cuMemGetAddressRange_v2", "the size of shared memory cannot be found out");
     if (made_.bytes > size - (made_.address - base)) throw refusal(too_small);
   }
 
   void import(int descriptor, const std::string& who) {
     void* const shareable = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
-    must_suit(driver_.mem_import(&physical_, shareable, by_descriptor),
-              "cuMemImportFromShareableHandle",
-              who +
-                  " is not device memory that a driver has exported "
-                  "(DeviceMemory::export_descriptor, cuMemExportToShareableHandle) on a device of "
-                  "this process");
+    check_suits(
+        driver_.mem_import(&physical_, shareable, by_descriptor), "cuMemImportFromShareableHandle",
+        who +
+            " is not device memory that a driver has exported "
+            "(DeviceMemory::export_descriptor, cuMemExportToShareableHandle) on a device of "
+            "this process");
     CUmemAllocationProp found{};
-    must(driver_.mem_get_properties(&found, physical_), "cuMemGetAllocationPropertiesFromHandle",
-         "the imported memory cannot be looked at");
+    check_call(driver_.mem_get_properties(&found, physical_),
+               "cuMemGetAllocationPropertiesFromHandle", "the imported memory cannot be looked at");
     if (found.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
         found.location.id == properties_.location.id) {
       return;
@@ -163,13 +163,14 @@ class Maker {
   }
 
   void map(const std::string& wrong) {
-    must(driver_.mem_address_reserve(&made_.address, made_.bytes, 0, 0, 0), "cuMemAddressReserve",
-         "there are no addresses for " + std::to_string(made_.bytes) + " bytes of shared memory");
-    must_suit(driver_.mem_map(made_.address, made_.bytes, 0, physical_, 0), "cuMemMap", wrong);
+    check_call(
+        driver_.mem_address_reserve(&made_.address, made_.bytes, 0, 0, 0), "cuMemAddressReserve",
+        "there are no addresses for " + std::to_string(made_.bytes) + " bytes of shared memory");
+    check_suits(driver_.mem_map(made_.address, made_.bytes, 0, physical_, 0), "cuMemMap", wrong);
     is_mapped_ = true;
     const CUmemAccessDesc access{properties_.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    must(driver_.mem_set_access(made_.address, made_.bytes, &access, 1), "cuMemSetAccess",
-         "the device gets no access to shared memory");
+    check_call(driver_.mem_set_access(made_.address, made_.bytes, &access, 1), "cuMemSetAccess",
+               "the device gets no access to shared memory");
   }
 
   // A mapping keeps the memory without its handle.
@@ -180,19 +181,19 @@ class Maker {
   }
 
   int export_from(CUdeviceptr address) {
-    must(driver_.mem_retain(&physical_, reinterpret_cast<void*>(address)),
-         "cuMemRetainAllocationHandle", "shared memory cannot be found again");
+    check_call(driver_.mem_retain(&physical_, reinterpret_cast<void*>(address)),
+               "cuMemRetainAllocationHandle", "shared memory cannot be found again");
     int descriptor = -1;
-    must(driver_.mem_export(&descriptor, physical_, by_descriptor, 0),
-         "cuMemExportToShareableHandle", "shared memory cannot be exported");
+    check_call(driver_.mem_export(&descriptor, physical_, by_descriptor, 0),
+               "cuMemExportToShareableHandle", "shared memory cannot be exported");
     fcntl(descriptor, F_SETFD, FD_CLOEXEC);
     return descriptor;
   }
 
   int export_allocated(CUdeviceptr address) {
     IpcFile file{ipc_magic, device_id(), {}};
-    must(driver_.ipc_get_mem_handle(&file.memory, address), "cuIpcGetMemHandle",
-         "shared memory cannot be exported");
+    check_call(driver_.ipc_get_mem_handle(&file.memory, address), "cuIpcGetMemHandle",
+               "shared memory cannot be exported");
     return write_ipc_file(file);
   }
 
@@ -215,8 +216,8 @@ class Maker {
 
   CUuuid device_id() {
     CUuuid id{};
-    must(driver_.device_get_uuid(&id, handle_of(lease_)), "cuDeviceGetUuid_v2",
-         "the device cannot be identified");
+    check_call(driver_.device_get_uuid(&id, handle_of(lease_)), "cuDeviceGetUuid_v2",
+               "the device cannot be identified");
     return id;
   }
 
@@ -225,19 +226,20 @@ class Maker {
   void take(const char* call, const Try& try_it) {
     CUresult status = try_it();
     if (status == CUDA_ERROR_OUT_OF_MEMORY && lease_.device().relieve()) status = try_it();
-    must(status, call, "cannot make shared memory of " + std::to_string(made_.bytes) + " bytes");
+    check_call(status, call,
+               "cannot make shared memory of " + std::to_string(made_.bytes) + " bytes");
   }
 
   // Nothing that the host may get wrong says anything about the lease.
-  void must(CUresult status, const char* call, const std::string& doing) {
+  void check_call(CUresult status, const char* call, const std::string& doing) {
     if (loses_context(status)) lease_.report_status(status);
     check(driver_, status, call, lease_.owner(), [&] { return doing; });
   }
 
   // The same, for a call that fails if the caller's arguments are wrong.
-  void must_suit(CUresult status, const char* call, const std::string& wrong) {
+  void check_suits(CUresult status, const char* call, const std::string& wrong) {
     if (status == CUDA_SUCCESS || loses_context(status) || status == CUDA_ERROR_OUT_OF_MEMORY) {
-      return must(status, call, wrong);
+      return check_call(status, call, wrong);
     }
     throw error(ErrorKind::invalid_argument, wrong, call, status);
   }

@@ -56,15 +56,16 @@ class LeaseSource {
   virtual CUresult lease(int device, TranslatedLease* lease) noexcept = 0;
   // Whether there is one, and in force.
   virtual bool has_lease(int device) noexcept = 0;
-  // The device whose primary context this is, or that this context of the tenant's leases is on;
-  // -1: neither.
-  virtual int device_of(CUcontext context) noexcept = 0;
-  // Looks at contexts for which device_of returns -1. The handle can be the primary context of a
-  // device that the broker has not used yet, because the runtime library knows handles before there
-  // is a context; the device is in use from then on. Or the handle can be that of an earlier
-  // generation of the tenant's leases, which has ended; the driver must not see it. Returns the
-  // device; -1: neither.
-  virtual int device_meant_by(CUcontext context) noexcept = 0;
+  // Finds the device whose primary context this is, or that this context of the tenant's leases is
+  // on. Takes a device into use whose primary context somebody else has made. Returns -1 if there
+  // is no such device.
+  virtual int find_device(CUcontext context) noexcept = 0;
+  // Finds the device of a context for which find_device returns -1. The handle can be the primary
+  // context of a device that the broker has not used yet, because the runtime library knows handles
+  // before there is a context. Then the device is taken into use. Or the handle can be that of an
+  // earlier generation of the tenant's leases, which has ended and which the driver must not see.
+  // Returns -1 if there is no such device.
+  virtual int find_unused_device(CUcontext context) noexcept = 0;
   // Device memory is short where this context is: true when something was given up.
   virtual bool relieve(CUcontext context) noexcept = 0;
   // A context of the tenant's leases.
@@ -159,9 +160,11 @@ class GatedTenant {
   bool has_device(int device) noexcept {
     return device >= 0 && device < ask(&LeaseSource::device_count, 0);
   }
-  int device_of(CUcontext context) noexcept { return ask(&LeaseSource::device_of, -1, context); }
-  int device_meant_by(CUcontext context) noexcept {
-    return ask(&LeaseSource::device_meant_by, -1, context);
+  int find_device(CUcontext context) noexcept {
+    return ask(&LeaseSource::find_device, -1, context);
+  }
+  int find_unused_device(CUcontext context) noexcept {
+    return ask(&LeaseSource::find_unused_device, -1, context);
   }
   bool relieve(CUcontext context) noexcept { return ask(&LeaseSource::relieve, false, context); }
   bool holds(CUcontext context) noexcept { return ask(&LeaseSource::holds, false, context); }

@@ -63,14 +63,14 @@ bool alone_in_context(const Caller& caller) noexcept {
   const CUcontext current = current_context();
   if (current == nullptr) return true;
   if (ledger().holds(caller.tenant->holder(), Kind::context, handle_value(current))) return true;
-  const int device = caller.tenant->device_of(current);
+  const int device = caller.tenant->find_device(current);
   TranslatedLease lease;
   return device >= 0 && caller.tenant->has_lease(device) &&
          caller.tenant->lease(device, &lease) == CUDA_SUCCESS &&
          lease.kind == LeaseKind::private_own;
 }
 
-bool enter_holding(GatedTenant& tenant, Holding holding) noexcept {
+bool record_holding(GatedTenant& tenant, Holding holding) noexcept {
   try {
     ledger().add(made_here(tenant, std::move(holding)));
     return true;

@@ -38,7 +38,7 @@ bool alone_in_context(const Caller& caller) noexcept;
 Holding made_here(GatedTenant& tenant, Holding holding) noexcept;
 
 // Enters what a tenant has made on this thread. False: there is no memory for the entry.
-bool enter_holding(GatedTenant& tenant, Holding holding) noexcept;
+bool record_holding(GatedTenant& tenant, Holding holding) noexcept;
 
 // The same for what a tenant may hold several times: enters one more hold.
 void hold_once_more(GatedTenant& tenant, Holding holding) noexcept;
@@ -120,7 +120,7 @@ CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& mak
   bool entered = false;
   if (status == CUDA_SUCCESS && out != nullptr) {
     holding.handle = handle_value(*out);
-    entered = enter_holding(tenant, holding);
+    entered = record_holding(tenant, holding);
   }
   if (!entered) stop_counting(holding);
   if (entered && holding.bytes != 0 && tenant.may_keep_too_much()) give_up_unused(tenant);

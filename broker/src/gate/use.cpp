@@ -120,7 +120,7 @@ std::uint64_t mixed(std::uint64_t mark, std::uint64_t value) noexcept {
 }  // namespace
 
 bool is_of_shared_lease(GatedTenant& tenant, CUcontext context) noexcept {
-  const int device = tenant.device_of(context);
+  const int device = tenant.find_device(context);
   TranslatedLease lease;
   return device >= 0 && tenant.has_lease(device) && tenant.lease(device, &lease) == CUDA_SUCCESS &&
          lease.kind == LeaseKind::shared;

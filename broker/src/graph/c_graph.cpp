@@ -9,7 +9,7 @@
 struct ctxb_graph {
   ctxbroker::Graph graph;
   std::vector<ctxb_instance*> instances;  // of its nodes
-  ctxb_tenant* tenant;                    // of its ends on the device; may be null
+  ctxb_tenant* tenant;                    // of its ports on the device; may be null
   std::uint32_t changes_per_job;
   ctxbroker::JobBuffers buffers;  // of one job; as many as the graph has ends
   ctxbroker::JobEvents events;    // of one job; with room for the changes
@@ -20,12 +20,12 @@ namespace {
 using ctxbroker::Error;
 using ctxbroker::ErrorKind;
 using ctxbroker::GraphDescription;
-using ctxbroker::GraphEnd;
+using ctxbroker::GraphPort;
 using ctxbroker::JobOutcome;
 using ctxbroker::LateJobs;
 using ctxbroker::detail::answered;
+using ctxbroker::detail::check_argument;
 using ctxbroker::detail::code;
-using ctxbroker::detail::need;
 using ctxbroker::detail::read_flag;
 using ctxbroker::detail::taken;
 
@@ -35,22 +35,22 @@ constexpr std::uint32_t most_elements = 65536;  // of an array; a larger count i
 template <typename Struct, typename Read>
 void read_all(const Struct* first, std::uint32_t count, const char* complaint, Read&& read) {
   if (count == 0) return;
-  need(count <= most_elements && ctxbroker::detail::has_size(first) &&
-           ctxbroker::detail::is_step(first),
-       complaint);
+  check_argument(count <= most_elements && ctxbroker::detail::has_size(first) &&
+                     ctxbroker::detail::is_step(first),
+                 complaint);
   for (std::uint32_t index = 0; index < count; ++index) {
     const Struct* const given = ctxbroker::detail::element(first, index);
-    need(given->size == first->size, complaint);
+    check_argument(given->size == first->size, complaint);
     read(taken(given, complaint));
   }
 }
 
 std::string name_of(const char* name) {
-  need(name != nullptr, "a name in the graph's description is null");
+  check_argument(name != nullptr, "a name in the graph's description is null");
   return name;
 }
 
-GraphEnd read_end(const ctxb_graph_end& given) {
+GraphPort read_port(const ctxb_graph_port& given) {
   const auto samples = given.samples == 0 ? ctxbroker::SampleType::float32
                                           : static_cast<ctxbroker::SampleType>(given.samples);
   return {name_of(given.name), given.channels, samples, read_flag(given.on_device, "on_device")};
@@ -69,15 +69,15 @@ Described read(const ctxb_graph_description* description) {
   Described made;
   GraphDescription& graph = made.graph;
   read_all(given.inputs, given.input_count,
-           "inputs is null or too long, or inputs[].size is not sizeof(ctxb_graph_end)",
-           [&](const ctxb_graph_end& end) { graph.inputs.push_back(read_end(end)); });
+           "inputs is null or too long, or inputs[].size is not sizeof(ctxb_graph_port)",
+           [&](const ctxb_graph_port& port) { graph.inputs.push_back(read_port(port)); });
   read_all(given.outputs, given.output_count,
-           "outputs is null or too long, or outputs[].size is not sizeof(ctxb_graph_end)",
-           [&](const ctxb_graph_end& end) { graph.outputs.push_back(read_end(end)); });
+           "outputs is null or too long, or outputs[].size is not sizeof(ctxb_graph_port)",
+           [&](const ctxb_graph_port& port) { graph.outputs.push_back(read_port(port)); });
   read_all(given.nodes, given.node_count,
            "nodes is null or too long, or nodes[].size is not sizeof(ctxb_graph_node)",
            [&](const ctxb_graph_node& node) {
-             need(node.reserved == 0, "reserved of a ctxb_graph_node is not 0");
+             check_argument(node.reserved == 0, "reserved of a ctxb_graph_node is not 0");
              graph.nodes.push_back({name_of(node.name),
                                     node.instance == nullptr ? nullptr : &node.instance->instance});
              made.instances.push_back(node.instance);
@@ -85,11 +85,11 @@ Described read(const ctxb_graph_description* description) {
   read_all(given.edges, given.edge_count,
            "edges is null or too long, or edges[].size is not sizeof(ctxb_graph_edge)",
            [&](const ctxb_graph_edge& edge) {
-             need(edge.reserved == 0, "reserved of a ctxb_graph_edge is not 0");
+             check_argument(edge.reserved == 0, "reserved of a ctxb_graph_edge is not 0");
              graph.edges.push_back({name_of(edge.from), name_of(edge.to)});
            });
-  need(given.device == 0 || given.tenant != nullptr,
-       "device is given, but there is no tenant whose memory is there");
+  check_argument(given.device == 0 || given.tenant != nullptr,
+                 "device is given, but there is no tenant whose memory is there");
   graph.device = given.device;
   made.tenant = given.tenant;
   if (given.tenant != nullptr) graph.tenant = &given.tenant->tenant;
@@ -115,7 +115,7 @@ ctxbroker::GraphOptions read(const ctxb_graph_options* options) {
   wanted.name_faults = !read_flag(given.without_marks, "without_marks");
   wanted.late = read_late(given.late);
   if (given.changes_per_job != 0) wanted.changes_per_job = given.changes_per_job;
-  need(given.reserved == 0, "reserved of the ctxb_graph_options is not 0");
+  check_argument(given.reserved == 0, "reserved of the ctxb_graph_options is not 0");
   wanted.jobs_waiting = given.jobs_waiting;
   if (given.on_done != nullptr) {
     wanted.on_done = [tell = given.on_done, data = given.on_done_data](std::uint64_t job) {
@@ -149,7 +149,7 @@ void take(Pointer const* given, std::uint32_t count, std::vector<Pointer>& targe
 const ctxbroker::JobBuffers& read(ctxb_graph& graph, const ctxb_job_buffers* buffers) {
   const ctxb_job_buffers given =
       taken(buffers, "buffers is null, or its size is not sizeof(ctxb_job_buffers)");
-  need(given.reserved == 0, "reserved of the ctxb_job_buffers is not 0");
+  check_argument(given.reserved == 0, "reserved of the ctxb_job_buffers is not 0");
   take(given.inputs, given.input_count, graph.buffers.inputs, "inputs");
   take(given.outputs, given.output_count, graph.buffers.outputs, "outputs");
   graph.buffers.after = static_cast<CUstream>(given.after);
@@ -157,8 +157,9 @@ const ctxbroker::JobBuffers& read(ctxb_graph& graph, const ctxb_job_buffers* buf
 }
 
 ctxbroker::ParameterChange read(const ctxb_parameter_change& given) {
-  need(given.reserved == 0, "reserved of a ctxb_parameter_change is not 0");
-  need(given.ramp_frames != 0 || given.from == 0, "from of a change that is no ramp is not 0");
+  check_argument(given.reserved == 0, "reserved of a ctxb_parameter_change is not 0");
+  check_argument(given.ramp_frames != 0 || given.from == 0,
+                 "from of a change that is no ramp is not 0");
   return {given.instance == nullptr ? nullptr : &given.instance->instance,
           given.parameter,
           given.offset,
@@ -169,7 +170,7 @@ ctxbroker::ParameterChange read(const ctxb_parameter_change& given) {
 
 ctxbroker::Transport read(const ctxb_transport& given) {
   constexpr std::uint32_t known = (CTXB_TRANSPORT_SECONDS << 1U) - 1;
-  need((given.flags & ~known) == 0, "the flags of the ctxb_transport are not known");
+  check_argument((given.flags & ~known) == 0, "the flags of the ctxb_transport are not known");
   const auto has = [&](std::uint32_t flag) { return (given.flags & flag) != 0; };
   ctxbroker::Transport song;
   song.playing = has(CTXB_TRANSPORT_PLAYING);
@@ -231,9 +232,9 @@ ctxbroker::JobInfo read(ctxb_graph& graph, const ctxb_job_info* info) {
   job.deadline_ns = given.deadline_ns;
   job.discontinuity = read_flag(given.discontinuity, "discontinuity");
   job.region = read(given.region);
-  need(given.reserved == 0, "reserved of the ctxb_job_info is not 0");
-  need(given.extent_count == 0 || given.extents != nullptr, "extents is null");
-  need(given.extent_count <= most_elements, "extent_count is too large");
+  check_argument(given.reserved == 0, "reserved of the ctxb_job_info is not 0");
+  check_argument(given.extent_count == 0 || given.extents != nullptr, "extents is null");
+  check_argument(given.extent_count <= most_elements, "extent_count is too large");
   for (std::uint32_t i = 0; i < given.extent_count; ++i) {
     job.extents.push_back(read(given.extents[i]));
   }
@@ -339,7 +340,7 @@ uint32_t ctxb_graph_job_input_count(const ctxb_graph* graph) {
 ctxb_status ctxb_graph_job_input(const ctxb_graph* graph, uint32_t index, ctxb_job_input* input) {
   return answered(graph != nullptr, "graph is null", [&] {
     const std::vector<ctxbroker::JobInput>& inputs = graph->graph.job_inputs();
-    need(index < inputs.size(), "the job has no input of that number");
+    check_argument(index < inputs.size(), "the job has no input of that number");
     const ctxb_job_input found{0, static_cast<uint32_t>(inputs[index].input), inputs[index].frame};
     ctxbroker::detail::give(input, found,
                             "input is null, or its size is not sizeof(ctxb_job_input)");

@@ -141,14 +141,14 @@ DelayLines::DelayLines(const Wiring& wiring, std::vector<std::uint64_t> latencie
       inputs_[n].push_back(value ? make(n, *value, plan.inputs[n][port]) : MaybeLine{});
     }
   }
-  for (Index end = 0; end < wiring.outputs.size(); ++end) {
-    const Index value = wiring.outputs[end];
-    outputs_.push_back(make(*wiring.values[value].node, value, plan.outputs[end]));
+  for (Index port = 0; port < wiring.outputs.size(); ++port) {
+    const Index value = wiring.outputs[port];
+    outputs_.push_back(make(*wiring.values[value].node, value, plan.outputs[port]));
   }
   if (!is_dry_wanted || total_ == 0) return;
   dry_.resize(wiring.values.size());
-  for (Index end = 0; end < wiring.outputs.size(); ++end) {
-    const Maybe source = dry_source(wiring, end);
+  for (Index port = 0; port < wiring.outputs.size(); ++port) {
+    const Maybe source = dry_source(wiring, port);
     if (!source || dry_[*source]) continue;
     const std::uint32_t channels = wiring.values[*source].format.channels;
     dry_[*source].emplace(total_, sizes.max_width, channels != 0 ? channels : sizes.max_height);

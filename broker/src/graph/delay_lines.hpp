@@ -74,7 +74,7 @@ class DelayLines {
   DelayLine* input(Index node, Index port) noexcept {
     return is_empty_ ? nullptr : line(inputs_[node][port]);
   }
-  DelayLine* output(Index end) noexcept { return is_empty_ ? nullptr : line(outputs_[end]); }
+  DelayLine* output(Index port) noexcept { return is_empty_ ? nullptr : line(outputs_[port]); }
   // Of one of the host's inputs, which comes to the dry signal as late as the outputs are.
   const HostDelayLine* dry(Index value) const noexcept {
     return value < dry_.size() && dry_[value] ? &*dry_[value] : nullptr;

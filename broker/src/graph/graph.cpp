@@ -57,35 +57,35 @@ std::vector<const PluginDescription*> check_nodes(const GraphDescription& descri
   return plugins;
 }
 
-DeviceEnds device_ends(const GraphDescription& description, const BrokerImpl& broker,
-                       const GraphOptions& options) {
-  DeviceEnds ends;
-  const GraphEnd* any = nullptr;
-  for (const GraphEnd& end : description.inputs) {
-    ends.inputs.push_back(end.on_device);
-    if (end.on_device) any = &end;
+DevicePorts find_device_ports(const GraphDescription& description, const BrokerImpl& broker,
+                              const GraphOptions& options) {
+  DevicePorts ports;
+  const GraphPort* any = nullptr;
+  for (const GraphPort& port : description.inputs) {
+    ports.inputs.push_back(port.on_device);
+    if (port.on_device) any = &port;
   }
-  for (const GraphEnd& end : description.outputs) {
-    ends.outputs.push_back(end.on_device);
-    if (end.on_device) any = &end;
+  for (const GraphPort& port : description.outputs) {
+    ports.outputs.push_back(port.on_device);
+    if (port.on_device) any = &port;
   }
-  if (any == nullptr) return ends;
+  if (any == nullptr) return ports;
   if (description.tenant == nullptr) {
-    refuse("end " + any->name + " is on the device, and the description has no tenant; name the " +
+    refuse("port " + any->name + " is on the device, and the description has no tenant; name the " +
            "tenant whose memory it is");
   }
   if (options.jobs_waiting != 0) {
-    refuse("end " + any->name + " is on the device, so no job of the graph can wait; set " +
+    refuse("port " + any->name + " is on the device, so no job of the graph can wait; set " +
            "jobs_waiting to 0");
   }
   if (options.late != LateJobs::deliver) {
-    refuse("end " + any->name + " is on the device, so a late job can only be delivered");
+    refuse("port " + any->name + " is on the device, so a late job can only be delivered");
   }
-  ends.tenant = Access::of(*description.tenant);
-  ends.device = description.device;
-  if (&ends.tenant->broker() != &broker) refuse("its tenant belongs to another broker");
-  ends.tenant = TenantImpl::lend(ends.tenant);
-  return ends;
+  ports.tenant = Access::of(*description.tenant);
+  ports.device = description.device;
+  if (&ports.tenant->broker() != &broker) refuse("its tenant belongs to another broker");
+  ports.tenant = TenantImpl::lend(ports.tenant);
+  return ports;
 }
 
 std::vector<Instance*> instances_of(const GraphDescription& description) {
@@ -125,10 +125,10 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
     : broker(owner),
       made_from{description, limits, checked(std::move(wanted)), {}},
       wiring(wire_active(description, owner, limits)),
-      ends(device_ends(description, owner, options)),
+      device_ports(find_device_ports(description, owner, options)),
       changes(instances_of(description), options.changes_per_job) {
   made_from.instances = instances_of(description);
-  slots.resize(options.jobs_in_flight);
+  flights.resize(options.jobs_in_flight);
   outcomes.resize(options.jobs_in_flight + options.jobs_waiting);
   for (const WiredNode& node : wiring.nodes) {
     Instance& instance = Access::of(*description.nodes[node.origin].instance);
@@ -155,9 +155,9 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
 // Everything that belongs to the activations as they are now.
 void Graph::Impl::build() {
   built = false;
-  const std::size_t count = slots.size();
-  slots.clear();
-  slots.resize(count);
+  const std::size_t count = flights.size();
+  flights.clear();
+  flights.resize(count);
   std::vector<std::shared_ptr<Lease>> leases;
   std::vector<Index> home;
   bool is_realtime = false;
@@ -178,16 +178,18 @@ void Graph::Impl::build() {
     activation.make_staging(count * node.appearances);
     is_realtime = is_realtime || activation.sizes.realtime;
   }
-  if (ends.tenant != nullptr) ends.lease = ends.tenant->lease(ends.device).shared_from_this();
+  if (device_ports.tenant != nullptr)
+    device_ports.lease = device_ports.tenant->lease(device_ports.device).shared_from_this();
   plan = plan_buffers(wiring, home, sizes);
-  for (JobSlot& slot : slots) slot = make_slot(wiring, plan, leases, ends, sizes, options);
+  for (JobFlight& flight : flights)
+    flight = make_flight(wiring, plan, leases, device_ports, sizes, options);
   made_from.buffer_bytes = 0;
   for (const BufferPlan::Buffer& buffer : plan.buffers) {
-    made_from.buffer_bytes += slots.size() * buffer.bytes;
+    made_from.buffer_bytes += flights.size() * buffer.bytes;
   }
   // A timeline may begin at any job, and a job in real time must not allocate.
-  for (JobSlot& slot : slots) {
-    for (Index n = 0; is_realtime && n < nodes.size(); ++n) slot.times.emplace_back(leases[n]);
+  for (JobFlight& flight : flights) {
+    for (Index n = 0; is_realtime && n < nodes.size(); ++n) flight.times.emplace_back(leases[n]);
   }
   make_delay_lines(leases);
   std::size_t most_inputs = 0, most_feeds = 0, most_outputs = 0;
@@ -204,8 +206,8 @@ void Graph::Impl::build() {
 
 void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const {
   detail::check_job(wiring, sizes, buffers, job);
-  if (buffers.after != nullptr && ends.tenant == nullptr) {
-    refuse("the job comes after a stream, but no end of the graph is on the device");
+  if (buffers.after != nullptr && device_ports.tenant == nullptr) {
+    refuse("the job comes after a stream, but no port of the graph is on the device");
   }
   for (const Node& node : nodes) {
     // What another graph has renewed after a loss is followed.
@@ -251,13 +253,14 @@ bool Graph::Impl::renew_lost_nodes() {
     }
     any = true;
   }
-  if (ends.lease != nullptr && ends.lease->lost()) {
+  if (device_ports.lease != nullptr && device_ports.lease->lost()) {
     finish_all();
     built = false;  // the next job uses the tenant's next lease
-    const Error::Origin origin{.device = ends.device, .tenant = ends.lease->tenant().name};
-    ends.lease.reset();
+    const Error::Origin origin{.device = device_ports.device,
+                               .tenant = device_ports.lease->tenant().name};
+    device_ports.lease.reset();
     throw Error(ErrorKind::context_lost,
-                "graph: the lease with the memory of its ends is gone, and that memory with it; "
+                "graph: the lease with the memory of its ports is gone, and that memory with it; "
                 "allocate it again, and submit again",
                 origin);
   }

@@ -18,8 +18,8 @@ using namespace detail;  // the rooms behind this header
 
 namespace {
 
-CUevent last_event(const JobSlot& slot, std::size_t node) {
-  return slot.ended[node] ? slot.ended[node].get() : slot.handed_over[node].get();
+CUevent last_event(const JobFlight& flight, std::size_t node) {
+  return flight.ended[node] ? flight.ended[node].get() : flight.handed_over[node].get();
 }
 
 // Of a table that tells what an instance and its lease did.
@@ -38,13 +38,13 @@ Graph::Impl::~Impl() {
 }
 
 // `status` is what a wait for the node's work answered, of the job in `slot`.
-void Graph::Impl::wait(Index node, CUresult status, const JobSlot* slot, const char* doing) {
+void Graph::Impl::wait(Index node, CUresult status, const JobFlight* flight, const char* doing) {
   const Node& at = nodes[node];
   if (status == CUDA_ERROR_TIMEOUT) {
-    give_up_hung(slot);
+    give_up_hung(flight);
     status = at.lease->table().stream_synchronize(at.stream);  // it had ended after all
   }
-  must(node, status, "cuEventSynchronize", doing);
+  check_call(node, status, "cuEventSynchronize", doing);
 }
 
 // Evidence for blame, by node. An instance in several nodes has work in flight if one of them has.
@@ -67,25 +67,25 @@ void Graph::Impl::keep_memory_for(Index hung) noexcept {
     }
   };
   for (const Node& node : nodes) tell(*node.lease);
-  if (ends.lease != nullptr) tell(*ends.lease);
+  if (device_ports.lease != nullptr) tell(*device_ports.lease);
 }
 
 // Some node's work hangs. Guilty are nodes whose work has not ended, although all ended for which
 // they wait; those behind are innocent. Later jobs do not count. Without a slot, one is being
 // enqueued, and everything in the streams counts. Throws Error (context_lost), unless all have
 // ended just now.
-void Graph::Impl::give_up_hung(const JobSlot* slot) {
+void Graph::Impl::give_up_hung(const JobFlight* flight) {
   std::vector<bool> is_open(nodes.size());
   const Instance* guilty = nullptr;
   for (const Index n : wiring.order) {
     const Node& node = nodes[n];
     const DriverTable& driver = node.lease->table();
-    const CUresult status = slot == nullptr ? driver.stream_query(node.stream)
-                                            : driver.event_query(last_event(*slot, n));
+    const CUresult status = flight == nullptr ? driver.stream_query(node.stream)
+                                              : driver.event_query(last_event(*flight, n));
     is_open[n] = status != CUDA_SUCCESS;
   }
   // Ended work is no evidence, unless a later job follows it.
-  if (slot == nullptr || slot->job == started) mark_in_flight(is_open);
+  if (flight == nullptr || flight->job == started) mark_in_flight(is_open);
   for (const Index n : wiring.order) {
     const Node& node = nodes[n];
     if (!is_open[n]) continue;
@@ -147,24 +147,25 @@ std::string Graph::Impl::kernels_of(const std::vector<Index>& suspects) const {
 // waited for nobody, neither for other nodes nor for their own work of an older job.
 std::vector<Graph::Impl::Index> Graph::Impl::fault_suspects() const {
   std::vector<bool> is_open(nodes.size()), is_suspect(nodes.size());
-  std::vector<const JobSlot*> jobs;
-  for (const JobSlot& slot : slots) {
-    if (slot.job > retired) jobs.push_back(&slot);
+  std::vector<const JobFlight*> jobs;
+  for (const JobFlight& flight : flights) {
+    if (flight.job > retired) jobs.push_back(&flight);
   }
   std::sort(jobs.begin(), jobs.end(),
-            [](const JobSlot* one, const JobSlot* other) { return one->job < other->job; });
-  for (const JobSlot* const each : jobs) {
-    const JobSlot& slot = *each;
+            [](const JobFlight* one, const JobFlight* other) { return one->job < other->job; });
+  for (const JobFlight* const each : jobs) {
+    const JobFlight& flight = *each;
     std::vector<bool> has_ended(nodes.size());
-    for (std::size_t i = 0; i < slot.begun; ++i) {
+    for (std::size_t i = 0; i < flight.begun; ++i) {
       const Index n = wiring.order[i];
-      has_ended[n] = slot.makes_marks[n] && slot.marked &&
-                     std::atomic_ref(*mark(slot, n)).load() == static_cast<std::uint32_t>(slot.job);
+      has_ended[n] =
+          flight.makes_marks[n] && flight.marked &&
+          std::atomic_ref(*mark(flight, n)).load() == static_cast<std::uint32_t>(flight.job);
       if (has_ended[n]) continue;
       const std::vector<Index>& before = wiring.nodes[n].waits_for;
       const bool waits =
-          slot.marked && (is_open[n] || std::any_of(before.begin(), before.end(),
-                                                    [&](Index one) { return !has_ended[one]; }));
+          flight.marked && (is_open[n] || std::any_of(before.begin(), before.end(),
+                                                      [&](Index one) { return !has_ended[one]; }));
       if (!waits) is_suspect[n] = true;
       is_open[n] = true;
     }
@@ -203,26 +204,26 @@ std::optional<Error> Graph::Impl::named_fault(const Error& seen) {
 }
 
 void Graph::Impl::forget_jobs() noexcept {
-  for (JobSlot& slot : slots) {
-    if (slot.job != 0 && slot.done_call != nullptr) slot.done_call->cancel();
-    slot.job = 0;
+  for (JobFlight& flight : flights) {
+    if (flight.job != 0 && flight.done_call != nullptr) flight.done_call->cancel();
+    flight.job = 0;
   }
   waiting.clear();
   started = finished = retired = submitted;
   lines.interrupt();
 }
 
-void Graph::Impl::add_times(JobSlot& slot) noexcept {
+void Graph::Impl::add_times(JobFlight& flight) noexcept {
   for (Index n = 0; n < nodes.size(); ++n) {
     const Node& node = nodes[n];
     std::uint64_t nanoseconds = 0;
-    if (slot.is_timed) {
+    if (flight.is_timed) {
       const ContextGuard guard(node.lease->target());
       if (guard.status() == CUDA_SUCCESS) {
-        nanoseconds = slot.times[n].take(*node.lease, node.instance->description().short_name);
+        nanoseconds = flight.times[n].take(*node.lease, node.instance->description().short_name);
       }
     }
-    if (slot.job == started) node.instance->set_in_flight(false);
+    if (flight.job == started) node.instance->set_in_flight(false);
     WorkCounters* const counters[] = {&node.instance->counters(), &node.lease->work()};
     for (WorkCounters* each : counters) {
       count(each->jobs, 1);
@@ -246,70 +247,71 @@ void Graph::Impl::settled_on_error(Wait&& wait) {
 }
 
 // Waiting needs no context, so other threads can be in the lease meanwhile.
-void Graph::Impl::wait_for_work(const JobSlot& slot) {
+void Graph::Impl::wait_for_work(const JobFlight& flight) {
   const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
   for (Index n = 0; n < nodes.size(); ++n) {
-    if (!slot.ended[n]) continue;
+    if (!flight.ended[n]) continue;
     const Instance& instance = *nodes[n].instance;
     const RunningNote note(instance.lasting_id(), instance.lasting_library(), work_on_device);
     const CUresult status =
-        wait_for_event(nodes[n].lease->table(), slot.ended[n].get(), broker.job_timeout());
-    wait(n, status, &slot, "the job's work on the device failed");
+        wait_for_event(nodes[n].lease->table(), flight.ended[n].get(), broker.job_timeout());
+    wait(n, status, &flight, "the job's work on the device failed");
   }
 }
 
 // False: the deadline has passed, and the work is not done.
-bool Graph::Impl::wait_until_deadline(const JobSlot& slot) {
-  if (slot.deadline == JobClock::time_point::max() || slot.is_told()) return true;
+bool Graph::Impl::wait_until_deadline(const JobFlight& flight) {
+  if (flight.deadline == JobClock::time_point::max() || flight.is_told()) return true;
   const ScopedSpan span(SpanCategory::wait, "wait", nullptr, host_tenant);
   const std::chrono::nanoseconds timeout = broker.job_timeout();
   for (Index n = 0; n < nodes.size(); ++n) {
-    if (!slot.ended[n]) continue;
+    if (!flight.ended[n]) continue;
     const DriverTable& driver = nodes[n].lease->table();
-    const std::chrono::nanoseconds left = slot.deadline - JobClock::now();
+    const std::chrono::nanoseconds left = flight.deadline - JobClock::now();
     if (timeout.count() > 0 && left > timeout) return true;  // the timeout comes first
     const Instance& instance = *nodes[n].instance;
     const RunningNote note(instance.lasting_id(), instance.lasting_library(), work_on_device);
-    const CUresult status = left.count() > 0 ? wait_for_event(driver, slot.ended[n].get(), left)
-                                             : driver.event_query(slot.ended[n].get());
+    const CUresult status = left.count() > 0 ? wait_for_event(driver, flight.ended[n].get(), left)
+                                             : driver.event_query(flight.ended[n].get());
     if (status == CUDA_ERROR_TIMEOUT || status == CUDA_ERROR_NOT_READY) return false;
-    wait(n, status, &slot, "the job's work on the device failed");
+    wait(n, status, &flight, "the job's work on the device failed");
   }
   return true;
 }
 
-void Graph::Impl::count_late(const JobSlot& slot) noexcept {
+void Graph::Impl::count_late(const JobFlight& flight) noexcept {
   for (Index n = 0; n < nodes.size(); ++n) {
     const Node& node = nodes[n];
-    if (node.lease->table().event_query(last_event(slot, n)) == CUDA_ERROR_NOT_READY) {
+    if (node.lease->table().event_query(last_event(flight, n)) == CUDA_ERROR_NOT_READY) {
       count(node.instance->counters().late_jobs, 1);
     }
   }
 }
 
-void Graph::Impl::give_outputs(JobSlot& slot) const noexcept {
-  for (Index end = 0; end < wiring.outputs.size(); ++end) {
-    if (!slot.downloads[end] || slot.is_direct[slot.inputs.size() + end]) continue;
-    const Index value = wiring.outputs[end];
-    give_rows(slot, value, given_part(slot, value), slot.outputs[end], slot.downloads[end].get());
+void Graph::Impl::give_outputs(JobFlight& flight) const noexcept {
+  for (Index port = 0; port < wiring.outputs.size(); ++port) {
+    if (!flight.downloads[port] || flight.is_direct[flight.inputs.size() + port]) continue;
+    const Index value = wiring.outputs[port];
+    give_rows(flight, value, given_part(flight, value), flight.outputs[port],
+              flight.downloads[port].get());
   }
 }
 
-void Graph::Impl::give_dry(const JobSlot& slot) const noexcept {
-  for (Index end = 0; end < wiring.outputs.size(); ++end) {
-    const Index output = wiring.outputs[end];
+void Graph::Impl::give_dry(const JobFlight& flight) const noexcept {
+  for (Index port = 0; port < wiring.outputs.size(); ++port) {
+    const Index output = wiring.outputs[port];
     if (is_image(output)) {
-      give_dry_image(slot, end);
+      give_dry_image(flight, port);
       continue;
     }
-    const Maybe input = dry_source(wiring, end);
+    const Maybe input = dry_source(wiring, port);
     const HostDelayLine* const line = input ? lines.dry(*input) : nullptr;
     if (line != nullptr) {
-      line->give(static_cast<float*>(slot.outputs[end]));
+      line->give(static_cast<float*>(flight.outputs[port]));
     } else if (input) {
-      std::memcpy(slot.outputs[end], slot.uploads[*input].get(), bytes_of(slot, output));
+      std::memcpy(flight.outputs[port], flight.uploads[*input].get(), bytes_of(flight, output));
     } else {
-      std::memset(slot.outputs[end], 0, bytes_of(slot, output));
+      std::memset(flight.outputs[port], 0, bytes_of(flight, output));
     }
   }
 }
@@ -317,28 +319,29 @@ void Graph::Impl::give_dry(const JobSlot& slot) const noexcept {
 // Gives back what jobs up to this one had in flight, when their work is done. Work is done in the
 // order of the jobs.
 void Graph::Impl::retire_through(std::uint64_t job) {
-  const JobSlot* const last = slot_of(job);
+  const JobFlight* const last = slot_of(job);
   if (last != nullptr) settled_on_error([&] { wait_for_work(*last); });
-  for (JobSlot* slot = slot_after(0); slot != nullptr && slot->job <= job; slot = slot_after(0)) {
-    add_times(*slot);
-    slot->job = 0;
+  for (JobFlight* flight = slot_after(0); flight != nullptr && flight->job <= job;
+       flight = slot_after(0)) {
+    add_times(*flight);
+    flight->job = 0;
   }
   retired = job;
 }
 
 void Graph::Impl::finish_oldest() {
-  JobSlot& slot = *slot_after(finished);
-  const std::uint64_t job = slot.job;
+  JobFlight& flight = *slot_after(finished);
+  const std::uint64_t job = flight.job;
   bool in_time = true;
-  settled_on_error([&] { in_time = wait_until_deadline(slot); });
-  if (!in_time) count_late(slot);
-  lines.add_dry(slot.uploads, slot.info, wiring, slot.begins_anew);
+  settled_on_error([&] { in_time = wait_until_deadline(flight); });
+  if (!in_time) count_late(flight);
+  lines.add_dry(flight.uploads, flight.info, wiring, flight.begins_anew);
   JobOutcome outcome = in_time ? JobOutcome::done : JobOutcome::late;
   if (in_time || options.late == LateJobs::deliver) {
     retire_through(job);
-    give_outputs(slot);
+    give_outputs(flight);
   } else if (options.late == LateJobs::dry) {
-    give_dry(slot);
+    give_dry(flight);
     outcome = JobOutcome::dry;
   } else {
     outcome = JobOutcome::dropped;

@@ -15,7 +15,7 @@
 #include "graph/delay_lines.hpp"
 #include "graph/graph_access.hpp"
 #include "graph/job_changes.hpp"
-#include "graph/job_slot.hpp"
+#include "graph/job_flight.hpp"
 #include "graph/wiring.hpp"
 #include "plugin/access.hpp"
 #include "plugin/broker_impl.hpp"
@@ -67,7 +67,7 @@ struct Graph::Impl {
   void start_next();
   void start_those_that_can();
   bool has_room() const noexcept;
-  bool has_ended(const detail::JobSlot& slot) const noexcept;
+  bool has_ended(const detail::JobFlight& flight) const noexcept;
   void remember(Outcome outcome);
   void follow(std::uint64_t job, CUstream stream);
 
@@ -79,79 +79,79 @@ struct Graph::Impl {
   // One job.
   void start(std::uint64_t number, const JobBuffers& buffers, JobInfo job, const JobEvents& events,
              detail::JobClock::time_point submitted);
-  void begin(detail::JobSlot& slot, std::uint64_t number, const JobBuffers& buffers,
+  void begin(detail::JobFlight& flight, std::uint64_t number, const JobBuffers& buffers,
              const JobInfo& job);
-  bool can_be_direct(const detail::JobSlot& slot, Index end) const noexcept;
-  void run(detail::JobSlot& slot, const JobBuffers& buffers);
-  void enqueue(detail::JobSlot& slot, Index node);
-  void mark_given(detail::JobSlot& slot, CUstream after);
-  void upload(detail::JobSlot& slot, Index node, Index value);
-  void bring_here(detail::JobSlot& slot, Index node, Index feed);
-  void gather(const detail::JobSlot& slot, Index node) noexcept;
-  void process(detail::JobSlot& slot, Index node);
-  void bypass(detail::JobSlot& slot, Index node);
-  void download(detail::JobSlot& slot, Index node);
-  void copy_end(const detail::JobSlot& slot, Index node, CUdeviceptr to, CUdeviceptr from,
+  bool can_be_direct(const detail::JobFlight& flight, Index port) const noexcept;
+  void run(detail::JobFlight& flight, const JobBuffers& buffers);
+  void enqueue(detail::JobFlight& flight, Index node);
+  void mark_given(detail::JobFlight& flight, CUstream after);
+  void upload(detail::JobFlight& flight, Index node, Index value);
+  void bring_here(detail::JobFlight& flight, Index node, Index feed);
+  void gather(const detail::JobFlight& flight, Index node) noexcept;
+  void process(detail::JobFlight& flight, Index node);
+  void bypass(detail::JobFlight& flight, Index node);
+  void download(detail::JobFlight& flight, Index node);
+  void copy_end(const detail::JobFlight& flight, Index node, CUdeviceptr to, CUdeviceptr from,
                 std::uint64_t bytes, bool to_host);
-  void mark_end(detail::JobSlot& slot, Index node) noexcept;
-  void end_node(detail::JobSlot& slot, Index node);
-  ctxb_buffer buffer(const detail::JobSlot& slot, Index value, Index buffer,
+  void mark_end(detail::JobFlight& flight, Index node) noexcept;
+  void end_node(detail::JobFlight& flight, Index node);
+  ctxb_buffer buffer(const detail::JobFlight& flight, Index value, Index buffer,
                      const detail::Rectangle& region) const noexcept;
-  ctxb_buffer input_buffer(const detail::JobSlot& slot, Index node, Index feed) noexcept;
+  ctxb_buffer input_buffer(const detail::JobFlight& flight, Index node, Index feed) noexcept;
 
   // Latencies: graph_latency.cpp.
   void make_delay_lines(const std::vector<std::shared_ptr<detail::Lease>>& leases);
-  void delay_input(const detail::JobSlot& slot, Index node, Index port);
+  void delay_input(const detail::JobFlight& flight, Index node, Index port);
   // The address of what the host gets.
-  CUdeviceptr delayed_output(const detail::JobSlot& slot, Index end);
+  CUdeviceptr delayed_output(const detail::JobFlight& flight, Index port);
   void run_line(detail::DelayLine& line, Index node, const ctxb_buffer& from);
-  void must_not_be_late(Index node) const;
+  void check_no_latency(Index node) const;
 
   // Regions of images: graph_regions.cpp.
   class Asker;
   std::vector<ImageRegion> output_extents(const JobInfo& job);
   std::vector<ImageRegion> input_regions(const JobInfo& job);
-  void must_be_ready(const JobInfo& job);
+  void prepare_query(const JobInfo& job);
   void find_regions(detail::JobRegions& regions, const JobInfo& job);
-  void must_be_as_told(const detail::JobRegions& regions, const JobInfo& job) const;
+  void check_returned_regions(const detail::JobRegions& regions, const JobInfo& job) const;
   bool is_image(Index value) const noexcept;
-  detail::Layout layout(const detail::JobSlot& slot, Index value, Index buffer) const noexcept;
-  std::uint64_t bytes_of(const detail::JobSlot& slot, Index value) const noexcept;
-  detail::Layout given_part(const detail::JobSlot& slot, Index value) const noexcept;
-  std::uint64_t given_row_bytes(const detail::JobSlot& slot, Index value) const noexcept;
-  void give_rows(const detail::JobSlot& slot, Index value, const detail::Layout& layout, void* to,
-                 const void* from) const noexcept;
-  void give_dry_image(const detail::JobSlot& slot, Index end) const noexcept;
-  void pass_image(detail::JobSlot& slot, Index node, Index feed, Index value);
+  detail::Layout layout(const detail::JobFlight& flight, Index value, Index buffer) const noexcept;
+  std::uint64_t bytes_of(const detail::JobFlight& flight, Index value) const noexcept;
+  detail::Layout given_part(const detail::JobFlight& flight, Index value) const noexcept;
+  std::uint64_t given_row_bytes(const detail::JobFlight& flight, Index value) const noexcept;
+  void give_rows(const detail::JobFlight& flight, Index value, const detail::Layout& layout,
+                 void* to, const void* from) const noexcept;
+  void give_dry_image(const detail::JobFlight& flight, Index port) const noexcept;
+  void pass_image(detail::JobFlight& flight, Index node, Index feed, Index value);
 
   // The end of jobs.
   void finish_oldest();
   void finish_all();
-  void wait_for_work(const detail::JobSlot& slot);
-  bool wait_until_deadline(const detail::JobSlot& slot);
-  void count_late(const detail::JobSlot& slot) noexcept;
-  void give_outputs(detail::JobSlot& slot) const noexcept;
-  void give_dry(const detail::JobSlot& slot) const noexcept;
+  void wait_for_work(const detail::JobFlight& flight);
+  bool wait_until_deadline(const detail::JobFlight& flight);
+  void count_late(const detail::JobFlight& flight) noexcept;
+  void give_outputs(detail::JobFlight& flight) const noexcept;
+  void give_dry(const detail::JobFlight& flight) const noexcept;
   void retire_through(std::uint64_t job);
-  void add_times(detail::JobSlot& slot) noexcept;
+  void add_times(detail::JobFlight& flight) noexcept;
   std::string kernels_of(const std::vector<Index>& suspects) const;
   std::vector<Index> fault_suspects() const;
   std::optional<Error> named_fault(const Error& seen);
   void forget_jobs() noexcept;
   void settle() noexcept;
   void mark_in_flight(const std::vector<bool>& is_in_flight) noexcept;
-  void give_up_hung(const detail::JobSlot* slot);
+  void give_up_hung(const detail::JobFlight* flight);
   void keep_memory_for(Index hung) noexcept;
-  void wait(Index node, CUresult status, const detail::JobSlot* slot, const char* doing);
+  void wait(Index node, CUresult status, const detail::JobFlight* flight, const char* doing);
   template <typename Wait>
   void settled_on_error(Wait&& wait);
 
   // Strikes the node's plug-in. Returns what the host is told.
   Error breach(Index node, const char* function, const std::string& why) const;
-  void must_be_submitted(std::uint64_t job) const;
-  void must_be_inside(Index node, CUresult entered);
-  void must(Index node, CUresult status, const char* call, const char* doing);
-  void must_between(Index node, CUresult status, const char* call, const char* doing);
+  void check_submitted(std::uint64_t job) const;
+  void check_entered(Index node, CUresult entered);
+  void check_call(Index node, CUresult status, const char* call, const char* doing);
+  void check_call_between(Index node, CUresult status, const char* call, const char* doing);
 
   detail::GuardedCall blame(Index node) const noexcept {
     detail::Instance& instance = *nodes[node].instance;
@@ -163,22 +163,22 @@ struct Graph::Impl {
             .library = instance.lasting_library()};
   }
   // The slot with the oldest job behind this one. Null: there is none.
-  detail::JobSlot* slot_after(std::uint64_t job) noexcept {
-    detail::JobSlot* oldest = nullptr;
-    for (detail::JobSlot& slot : slots) {
-      if (slot.job > job && (oldest == nullptr || slot.job < oldest->job)) oldest = &slot;
+  detail::JobFlight* slot_after(std::uint64_t job) noexcept {
+    detail::JobFlight* oldest = nullptr;
+    for (detail::JobFlight& flight : flights) {
+      if (flight.job > job && (oldest == nullptr || flight.job < oldest->job)) oldest = &flight;
     }
     return oldest;
   }
   // Null: the job is not in a slot.
-  const detail::JobSlot* slot_of(std::uint64_t job) const noexcept {
-    for (const detail::JobSlot& slot : slots) {
-      if (job != 0 && slot.job == job) return &slot;
+  const detail::JobFlight* slot_of(std::uint64_t job) const noexcept {
+    for (const detail::JobFlight& flight : flights) {
+      if (job != 0 && flight.job == job) return &flight;
     }
     return nullptr;
   }
-  static std::uint32_t* mark(const detail::JobSlot& slot, Index node) noexcept {
-    return static_cast<std::uint32_t*>(slot.marks.get()) + node;
+  static std::uint32_t* mark(const detail::JobFlight& flight, Index node) noexcept {
+    return static_cast<std::uint32_t*>(flight.marks.get()) + node;
   }
 
   detail::BrokerImpl& broker;
@@ -187,9 +187,9 @@ struct Graph::Impl {
   const GraphOptions& options = made_from.options;
   detail::Wiring wiring;
   std::vector<Node> nodes;  // as in the wiring
-  detail::DeviceEnds ends;
+  detail::DevicePorts device_ports;
   detail::BufferPlan plan;
-  std::vector<detail::JobSlot> slots;
+  std::vector<detail::JobFlight> flights;
   std::vector<Outcome> outcomes;  // of the last jobs, a ring
   std::size_t next_outcome = 0;   // its place
   std::deque<Waiting> waiting;
@@ -197,11 +197,11 @@ struct Graph::Impl {
   detail::JobChanges changes;  // of the job that is submitted
   std::vector<JobInput> job_inputs;
   // The last answers of input_regions, the oldest first.
-  struct ToldRegions {
+  struct ReturnedRegions {
     JobInfo job;
     std::vector<ImageRegion> inputs;
   };
-  std::deque<ToldRegions> told_regions;
+  std::deque<ReturnedRegions> returned_regions;
   std::vector<ctxb_buffer> inputs, outputs;  // of the node that processes
   std::vector<ctxb_buffer> feeds;            // its inputs at all frames
   JobBuffers one;                            // of `process` with one input and one output
@@ -209,8 +209,9 @@ struct Graph::Impl {
   // that is finished but not retired was late, and its work goes on.
   std::uint64_t submitted = 0, started = 0, finished = 0, retired = 0;
   bool is_renewed = false;  // since the last job
-  // JobSlot::is_direct of the next job. Empty: nothing is. Only with LateJobs::deliver and without
-  // waiting jobs. Work that hangs could write there later, so this is for a process that ends then.
+  // JobFlight::is_direct of the next job. Empty: nothing is. Only with LateJobs::deliver and
+  // without waiting jobs. Work that hangs could write there later, so this is for a process that
+  // ends then.
   std::vector<bool> is_direct;
   bool built = false;  // false when the last build failed: the next job tries again
 };

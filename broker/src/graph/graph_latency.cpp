@@ -31,32 +31,32 @@ void Graph::Impl::run_line(DelayLine& line, Index node, const ctxb_buffer& from)
   const Node& at = nodes[node];
   const ScopedSpan span(SpanCategory::copy, "delay", nullptr, host_tenant,
                         from.row_pitch * from.height);
-  must(node, line.run(at.lease->table(), from.data, from.width, from.height, at.stream),
-       "cuMemcpy2DAsync_v2", "the samples cannot be delayed");
+  check_call(node, line.run(at.lease->table(), from.data, from.width, from.height, at.stream),
+             "cuMemcpy2DAsync_v2", "the samples cannot be delayed");
 }
 
 // Inside the node's guard, when the input is in the node's memory.
-void Graph::Impl::delay_input(const JobSlot& slot, Index node, Index port) {
+void Graph::Impl::delay_input(const JobFlight& flight, Index node, Index port) {
   DelayLine* const line = lines.input(node, port);
   if (line == nullptr) return;
   const Index value = *wiring.nodes[node].inputs[port];
   run_line(*line, node,
-           buffer(slot, value, plan.copies[node][port].value_or(plan.of_value[value]), {}));
+           buffer(flight, value, plan.copies[node][port].value_or(plan.of_value[value]), {}));
 }
 
 // Inside the guard of the node that made it.
-CUdeviceptr Graph::Impl::delayed_output(const JobSlot& slot, Index end) {
-  const Index value = wiring.outputs[end];
-  const Rectangle region = is_image(value) ? slot.regions.wanted : Rectangle{};
-  const ctxb_buffer here = buffer(slot, value, plan.of_value[value], region);
-  DelayLine* const line = lines.output(end);
+CUdeviceptr Graph::Impl::delayed_output(const JobFlight& flight, Index port) {
+  const Index value = wiring.outputs[port];
+  const Rectangle region = is_image(value) ? flight.regions.wanted : Rectangle{};
+  const ctxb_buffer here = buffer(flight, value, plan.of_value[value], region);
+  DelayLine* const line = lines.output(port);
   if (line == nullptr) return here.data;
   run_line(*line, *wiring.values[value].node, here);
   return line->delayed();
 }
 
 // A plug-in with latency that answered CTXB_BYPASS.
-void Graph::Impl::must_not_be_late(Index node) const {
+void Graph::Impl::check_no_latency(Index node) const {
   const std::uint64_t latency = lines.latency_of(node);
   if (latency == 0) return;
   throw breach(node, "process",

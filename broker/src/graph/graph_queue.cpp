@@ -15,11 +15,11 @@ namespace ctxbroker {
 using namespace detail;  // the rooms behind this header
 
 // All of its work: finishing and retiring it does not wait.
-bool Graph::Impl::has_ended(const JobSlot& slot) const noexcept {
-  if (slot.is_told()) return true;
+bool Graph::Impl::has_ended(const JobFlight& flight) const noexcept {
+  if (flight.is_told()) return true;
   for (Index n = 0; n < nodes.size(); ++n) {
-    if (slot.ended[n] &&
-        nodes[n].lease->table().event_query(slot.ended[n].get()) == CUDA_ERROR_NOT_READY) {
+    if (flight.ended[n] &&
+        nodes[n].lease->table().event_query(flight.ended[n].get()) == CUDA_ERROR_NOT_READY) {
       return false;
     }
   }
@@ -28,8 +28,8 @@ bool Graph::Impl::has_ended(const JobSlot& slot) const noexcept {
 
 // A job can begin without waiting for another one. Work ends in the order of the jobs.
 bool Graph::Impl::has_room() const noexcept {
-  return std::any_of(slots.begin(), slots.end(),
-                     [&](const JobSlot& slot) { return slot.job == 0 || has_ended(slot); });
+  return std::any_of(flights.begin(), flights.end(),
+                     [&](const JobFlight& flight) { return flight.job == 0 || has_ended(flight); });
 }
 
 void Graph::Impl::remember(Outcome outcome) {
@@ -73,7 +73,7 @@ std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, const JobInfo& job,
 }
 
 JobOutcome Graph::Impl::finish(std::uint64_t job) {
-  must_be_submitted(job);
+  check_submitted(job);
   const auto is_it = [job](const auto& one) { return one.job == job; };
   for (;;) {
     const bool waits = std::any_of(waiting.begin(), waiting.end(), is_it);
@@ -92,16 +92,16 @@ JobOutcome Graph::Impl::finish(std::uint64_t job) {
 }
 
 bool Graph::Impl::is_done(std::uint64_t job) {
-  must_be_submitted(job);
+  check_submitted(job);
   start_those_that_can();
   const auto is_it = [job](const Waiting& one) { return one.job == job; };
   if (std::any_of(waiting.begin(), waiting.end(), is_it)) return false;
-  const JobSlot* const slot = slot_of(job);
-  return job <= finished || slot == nullptr || has_ended(*slot);
+  const JobFlight* const flight = slot_of(job);
+  return job <= finished || flight == nullptr || has_ended(*flight);
 }
 
 bool Graph::Impl::cancel(std::uint64_t job) {
-  must_be_submitted(job);
+  check_submitted(job);
   const auto found = std::find_if(waiting.begin(), waiting.end(),
                                   [job](const Waiting& one) { return one.job == job; });
   if (found == waiting.end()) return false;
@@ -111,7 +111,7 @@ bool Graph::Impl::cancel(std::uint64_t job) {
   return true;
 }
 
-void Graph::Impl::must_be_submitted(std::uint64_t job) const {
+void Graph::Impl::check_submitted(std::uint64_t job) const {
   if (job == 0 || job > submitted) {
     throw Error(ErrorKind::invalid_argument,
                 "graph: job " + std::to_string(job) + " was not submitted");

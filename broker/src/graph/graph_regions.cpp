@@ -14,7 +14,7 @@ using namespace detail;  // the rooms behind this header
 
 namespace {
 
-constexpr std::size_t most_told = 64;  // as many jobs as can be in flight
+constexpr std::size_t most_returned = 64;  // as many jobs as can be in flight
 
 std::uint64_t rows_bytes(const Format& format, const Rectangle& region) noexcept {
   return row_bytes(format, region.width) * region.height;
@@ -44,8 +44,8 @@ class Graph::Impl::Asker : public RegionAnswers {
 };
 
 // Of an image; else nothing lies anywhere but at the buffer's beginning.
-Layout Graph::Impl::layout(const JobSlot& slot, Index value, Index buffer) const noexcept {
-  Layout layout = slot.regions.values[value];
+Layout Graph::Impl::layout(const JobFlight& flight, Index value, Index buffer) const noexcept {
+  Layout layout = flight.regions.values[value];
   if (buffer != plan.of_value[value]) layout.offset = 0;  // a copy has what is before it cut off
   return layout;
 }
@@ -55,12 +55,12 @@ void Graph::Impl::find_regions(JobRegions& regions, const JobInfo& job) {
   if (wiring.media != Media::image) return;
   Asker asker(*this);
   detail::find_regions(wiring, job, asker, regions);
-  must_be_as_told(regions, job);
+  check_returned_regions(regions, job);
   check_regions(wiring, regions, sizes);
   lay_out(wiring, plan, regions);
 }
 
-void Graph::Impl::must_be_ready(const JobInfo& job) {
+void Graph::Impl::prepare_query(const JobInfo& job) {
   if (wiring.media != Media::image) {
     throw Error(ErrorKind::invalid_argument, "graph: audio has no regions");
   }
@@ -70,7 +70,7 @@ void Graph::Impl::must_be_ready(const JobInfo& job) {
 }
 
 std::vector<ImageRegion> Graph::Impl::output_extents(const JobInfo& job) {
-  must_be_ready(job);
+  prepare_query(job);
   JobRegions regions;
   Asker asker(*this);
   find_extents(wiring, job, asker, regions);
@@ -80,7 +80,7 @@ std::vector<ImageRegion> Graph::Impl::output_extents(const JobInfo& job) {
 }
 
 std::vector<ImageRegion> Graph::Impl::input_regions(const JobInfo& job) {
-  must_be_ready(job);
+  prepare_query(job);
   JobRegions regions;
   Asker asker(*this);
   detail::find_regions(wiring, job, asker, regions);
@@ -88,18 +88,18 @@ std::vector<ImageRegion> Graph::Impl::input_regions(const JobInfo& job) {
   for (Index v = 0; v < job_inputs.size(); ++v) {
     needed.push_back(image_region(regions.values[v].region));
   }
-  if (told_regions.size() == most_told) told_regions.pop_front();
-  told_regions.push_back({job, needed});
+  if (returned_regions.size() == most_returned) returned_regions.pop_front();
+  returned_regions.push_back({job, needed});
   return needed;
 }
 
 // The host's memory holds what it was told last for such a job, and a plug-in may answer otherwise
 // now.
-void Graph::Impl::must_be_as_told(const JobRegions& regions, const JobInfo& job) const {
+void Graph::Impl::check_returned_regions(const JobRegions& regions, const JobInfo& job) const {
   const auto told =
-      std::find_if(told_regions.rbegin(), told_regions.rend(),
-                   [&](const ToldRegions& one) { return asks_the_same(one.job, job); });
-  if (told == told_regions.rend()) return;
+      std::find_if(returned_regions.rbegin(), returned_regions.rend(),
+                   [&](const ReturnedRegions& one) { return asks_the_same(one.job, job); });
+  if (told == returned_regions.rend()) return;
   for (Index v = 0; v < told->inputs.size(); ++v) {
     const Rectangle before = rectangle(told->inputs[v]);
     const Rectangle& now = regions.values[v].region;
@@ -116,29 +116,29 @@ bool Graph::Impl::is_image(Index value) const noexcept {
   return wiring.media == Media::image && wiring.values[value].format.result_bytes == 0;
 }
 
-std::uint64_t Graph::Impl::bytes_of(const JobSlot& slot, Index value) const noexcept {
+std::uint64_t Graph::Impl::bytes_of(const JobFlight& flight, Index value) const noexcept {
   const Format& format = wiring.values[value].format;
-  if (is_image(value)) return detail::bytes_of(slot.regions.values[value], format);
-  return detail::bytes_of(format, slot.info.width, slot.info.height);
+  if (is_image(value)) return detail::bytes_of(flight.regions.values[value], format);
+  return detail::bytes_of(format, flight.info.width, flight.info.height);
 }
 
 // What the host gets of a value, as it lies in the value's buffer.
-Layout Graph::Impl::given_part(const JobSlot& slot, Index value) const noexcept {
+Layout Graph::Impl::given_part(const JobFlight& flight, Index value) const noexcept {
   const Format& format = wiring.values[value].format;
-  if (is_image(value)) return part_of(slot.regions.values[value], format, slot.regions.wanted);
-  const std::uint64_t bytes = bytes_of(slot, value);  // as one long row
+  if (is_image(value)) return part_of(flight.regions.values[value], format, flight.regions.wanted);
+  const std::uint64_t bytes = bytes_of(flight, value);  // as one long row
   return {0, bytes, {0, 0, 1, 1}};
 }
 
-std::uint64_t Graph::Impl::given_row_bytes(const JobSlot& slot, Index value) const noexcept {
+std::uint64_t Graph::Impl::given_row_bytes(const JobFlight& flight, Index value) const noexcept {
   const Format& format = wiring.values[value].format;
-  return is_image(value) ? row_bytes(format, slot.regions.wanted.width) : bytes_of(slot, value);
+  return is_image(value) ? row_bytes(format, flight.regions.wanted.width) : bytes_of(flight, value);
 }
 
 // `from` holds the value from the layout's first pixel on.
-void Graph::Impl::give_rows(const JobSlot& slot, Index value, const Layout& layout, void* to,
+void Graph::Impl::give_rows(const JobFlight& flight, Index value, const Layout& layout, void* to,
                             const void* from) const noexcept {
-  const std::uint64_t row = given_row_bytes(slot, value);
+  const std::uint64_t row = given_row_bytes(flight, value);
   const std::uint64_t rows = layout.region.height;
   if (layout.pitch == row) {
     std::memcpy(to, from, row * rows);
@@ -150,30 +150,30 @@ void Graph::Impl::give_rows(const JobSlot& slot, Index value, const Layout& layo
   }
 }
 
-void Graph::Impl::give_dry_image(const JobSlot& slot, Index end) const noexcept {
-  const Index output = wiring.outputs[end];
+void Graph::Impl::give_dry_image(const JobFlight& flight, Index port) const noexcept {
+  const Index output = wiring.outputs[port];
   const Format& format = wiring.values[output].format;
-  const Rectangle& wanted = slot.regions.wanted;
+  const Rectangle& wanted = flight.regions.wanted;
   for (Index v = 0; v < job_inputs.size(); ++v) {
-    const Layout& layout = slot.regions.values[v];
+    const Layout& layout = flight.regions.values[v];
     if (job_inputs[v].frame != 0 || !(wiring.values[v].format == format) ||
         !contains(layout.region, wanted)) {
       continue;
     }
     const Layout part = part_of({0, layout.pitch, layout.region}, format, wanted);
-    give_rows(slot, output, part, slot.outputs[end],
-              static_cast<const char*>(slot.uploads[v].get()) + part.offset);
+    give_rows(flight, output, part, flight.outputs[port],
+              static_cast<const char*>(flight.uploads[v].get()) + part.offset);
     return;
   }
-  std::memset(slot.outputs[end], 0, rows_bytes(format, wanted));
+  std::memset(flight.outputs[port], 0, rows_bytes(format, wanted));
 }
 
 // An image that passes from a node's input to its output, row by row if need be.
-void Graph::Impl::pass_image(JobSlot& slot, Index node, Index feed, Index value) {
+void Graph::Impl::pass_image(JobFlight& flight, Index node, Index feed, Index value) {
   const WiredNode& wired = wiring.nodes[node];
   const Format& format = wiring.values[value].format;
-  const Layout to = slot.regions.values[value];
-  const Rectangle& from_region = slot.regions.feeds[node][feed];
+  const Layout to = flight.regions.values[value];
+  const Rectangle& from_region = flight.regions.feeds[node][feed];
   if (!contains(from_region, to.region)) {
     throw breach(node, "process",
                  "answered CTXB_BYPASS, and its input " +
@@ -182,19 +182,19 @@ void Graph::Impl::pass_image(JobSlot& slot, Index node, Index feed, Index value)
   }
   const Index source = *wired.inputs[feed];
   const Index buffer = plan.copies[node][feed].value_or(plan.of_value[source]);
-  const Layout from = part_of(layout(slot, source, buffer), format, to.region);
-  const CUdeviceptr first = slot.buffers[buffer].get() + from.offset;
-  const CUdeviceptr target = slot.buffers[plan.of_value[value]].get() + to.offset;
+  const Layout from = part_of(layout(flight, source, buffer), format, to.region);
+  const CUdeviceptr first = flight.buffers[buffer].get() + from.offset;
+  const CUdeviceptr target = flight.buffers[plan.of_value[value]].get() + to.offset;
   if (first == target) return;
   const std::uint64_t row = row_bytes(format, to.region.width);
   const bool is_one = from.pitch == row && to.pitch == row;
   const std::uint64_t pieces = is_one ? 1 : to.region.height;
   const std::uint64_t bytes = is_one ? row * to.region.height : row;
   for (std::uint64_t y = 0; y < pieces; ++y) {
-    must(node,
-         nodes[node].lease->table().memcpy_dtod_async(target + y * to.pitch, first + y * from.pitch,
-                                                      bytes, nodes[node].stream),
-         "cuMemcpyDtoDAsync_v2", "the input cannot be passed on");
+    check_call(node,
+               nodes[node].lease->table().memcpy_dtod_async(
+                   target + y * to.pitch, first + y * from.pitch, bytes, nodes[node].stream),
+               "cuMemcpyDtoDAsync_v2", "the input cannot be passed on");
   }
 }
 

@@ -8,11 +8,12 @@
 #include "ctxbroker/error.hpp"
 
 namespace ctxbroker::detail {
-namespace {
 
-[[noreturn]] void refuse_job(const std::string& why) {
+void refuse_job(const std::string& why) {
   throw Error(ErrorKind::invalid_argument, "graph: " + why);
 }
+
+namespace {
 
 std::string size_text(std::uint32_t width, std::uint32_t height) {
   return std::to_string(width) + " x " + std::to_string(height);

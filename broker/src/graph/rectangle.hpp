@@ -22,7 +22,7 @@ inline bool equal(const Rectangle& a, const Rectangle& b) noexcept {
 }
 
 // At least one pixel, and no coordinate beyond 2^30, so that sums of two fit into 32 bits.
-inline bool is_sound(const Rectangle& one) noexcept {
+inline bool is_valid(const Rectangle& one) noexcept {
   constexpr std::int64_t limit = std::int64_t{1} << 30;
   const auto side = [&](std::int64_t first, std::int64_t length) {
     return length >= 1 && first >= -limit && first + length <= limit;

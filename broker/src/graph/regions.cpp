@@ -49,7 +49,7 @@ class Finder {
     for (Index v = 0; v < wiring_.values.size() && !wiring_.values[v].node; ++v) {
       const Index input = wiring_.values[v].port;
       regions_.extents[v] = job_.extents.empty() ? frame() : rectangle(job_.extents.at(input));
-      if (is_sound(regions_.extents[v])) continue;
+      if (is_valid(regions_.extents[v])) continue;
       refuse_region("the extent of the input \"" + wiring_.values[v].name + "\", " +
                     to_text(regions_.extents[v]) + ", is empty or out of range");
     }
@@ -91,14 +91,14 @@ class Finder {
     const WiredNode& node = wiring_.nodes[n];
     const PortExtents given = inputs(n);
     const Rectangle usual = usual_extent();
-    if (!node.asks_regions) must_be_equal(n, usual);
+    if (!node.asks_regions) check_equal_extents(n, usual);
     for (Index output = 0; output < node.outputs.size(); ++output) {
       if (!is_image(node.outputs[output])) continue;
       Rectangle& extent = regions_.extents[node.outputs[output]];
       extent = usual;
       if (!node.asks_regions) continue;
       answers_.get_extent(n, given, output, extent);
-      if (is_sound(extent)) continue;
+      if (is_valid(extent)) continue;
       throw answers_.breach(n, "get_extent",
                             "answers that its output " + node.plugin->outputs[output].id + " (" +
                                 node.name + ") has " + to_text(extent) +
@@ -107,7 +107,7 @@ class Finder {
     }
   }
 
-  void must_be_equal(Index n, const Rectangle& usual) const {
+  void check_equal_extents(Index n, const Rectangle& usual) const {
     for (Index port = 0; port < regions_.ports.size(); ++port) {
       const Rectangle& one = regions_.ports[port];
       if (is_empty(one) || equal(one, usual)) continue;
@@ -120,7 +120,7 @@ class Finder {
 
   void want_outputs() {
     regions_.wanted = is_empty(rectangle(job_.region)) ? frame() : rectangle(job_.region);
-    if (!is_sound(regions_.wanted)) {
+    if (!is_valid(regions_.wanted)) {
       refuse_region("the job's region, " + to_text(regions_.wanted) + ", is empty or out of range");
     }
     for (const Index value : wiring_.outputs) {
@@ -186,7 +186,7 @@ class Finder {
       if (!is_image(value)) continue;
       Rectangle needed = extent;
       answers_.get_region(n, given, output, region(value), port, needed);
-      if (!is_sound(needed) || !contains(extent, needed)) {
+      if (!is_valid(needed) || !contains(extent, needed)) {
         throw answers_.breach(n, "get_region",
                               "answers that it needs " + to_text(needed) + " of its input " +
                                   port_name(n, port) + " (" + node.name + "), which has " +

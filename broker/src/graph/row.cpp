@@ -10,16 +10,16 @@
 namespace ctxbroker::detail {
 
 GraphDescription in_a_row(const std::vector<PluginInstance*>& instances, SampleType samples) {
-  const auto need = [](bool good, const char* why) {
+  const auto check_row = [](bool good, const char* why) {
     if (!good) throw Error(ErrorKind::invalid_argument, std::string("graph: ") + why);
   };
-  need(!instances.empty(), "it has no node; give it at least one plug-in instance");
+  check_row(!instances.empty(), "it has no node; give it at least one plug-in instance");
   GraphDescription row;
   row.inputs = {{"host input", 0, samples}};
   row.outputs = {{"host output", 0, samples}};
   std::string before = row.inputs[0].name;
   for (PluginInstance* const instance : instances) {
-    need(instance != nullptr, "an instance is null");
+    check_row(instance != nullptr, "an instance is null");
     const std::string name = instance->description().short_name;
     const auto same = std::count_if(row.nodes.begin(), row.nodes.end(), [&](const GraphNode& one) {
       return one.instance->description().short_name == name;

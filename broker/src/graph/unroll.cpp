@@ -63,16 +63,16 @@ class Unroller {
         } else {
           ends_.insert({*node.inputs[port], other});
         }
-        must_be_few(node.name);
+        check_node_count(node.name);
       }
     }
-    must_be_few(node.name);
+    check_node_count(node.name);
     if (frame != 0) is_repeated_[n] = true;
     new_node_[place] = order_.size();
     order_.push_back(place);
   }
 
-  void must_be_few(const std::string& node) const {
+  void check_node_count(const std::string& node) const {
     if (order_.size() + ends_.size() < most_nodes) return;
     throw Error(ErrorKind::invalid_argument, "graph: " + node +
                                                  " and what it reads is needed at too many frames; "

@@ -55,7 +55,7 @@ std::string to_text(const PortDescription& port) {
 
 // One end of an edge.
 struct Place {
-  Maybe node;  // none: one of the host's ends
+  Maybe node;  // none: one of the graph's ports
   Index port = 0;
 };
 
@@ -101,8 +101,8 @@ class Wirer {
       }
       if (!names.insert(name).second) refuse("two parts have the name " + quoted(name));
     };
-    for (const GraphEnd& end : description_.inputs) take(sources, end.name);
-    for (const GraphEnd& end : description_.outputs) take(targets, end.name);
+    for (const GraphPort& port : description_.inputs) take(sources, port.name);
+    for (const GraphPort& port : description_.outputs) take(targets, port.name);
     for (const WiredNode& node : wiring_.nodes) {
       take(sources, node.name);
       take(targets, node.name);
@@ -115,8 +115,8 @@ class Wirer {
 
   void make_values() {
     for (Index i = 0; i < description_.inputs.size(); ++i) {
-      const GraphEnd& end = description_.inputs[i];
-      wiring_.values.push_back({end.name, {}, i, format_of(end), {}, false, 0});
+      const GraphPort& port = description_.inputs[i];
+      wiring_.values.push_back({port.name, {}, i, format_of(port), {}, false, 0});
     }
     for (Index n = 0; n < wiring_.nodes.size(); ++n) {
       WiredNode& node = wiring_.nodes[n];
@@ -128,17 +128,17 @@ class Wirer {
         wiring_.values.push_back({node.name + '.' + given.id, n, port, format, {}, false, 0});
       }
     }
-    ends_.resize(wiring_.values.size());
+    host_outputs_.resize(wiring_.values.size());
     wiring_.outputs.assign(description_.outputs.size(), unused);
   }
 
-  Format format_of(const GraphEnd& end) const {
-    if (end.channels > 32) refuse("the end " + quoted(end.name) + " has more than 32 channels");
-    if (end.samples != SampleType::float32 &&
-        (end.samples != SampleType::float16 || wiring_.media != Media::image)) {
-      refuse("the end " + quoted(end.name) + " has samples that its media does not have");
+  Format format_of(const GraphPort& port) const {
+    if (port.channels > 32) refuse("the port " + quoted(port.name) + " has more than 32 channels");
+    if (port.samples != SampleType::float32 &&
+        (port.samples != SampleType::float16 || wiring_.media != Media::image)) {
+      refuse("the port " + quoted(port.name) + " has samples that its media does not have");
     }
-    Format format{wiring_.media, end.channels, end.samples, 0};
+    Format format{wiring_.media, port.channels, port.samples, 0};
     if (format.channels == 0 && wiring_.media == Media::image) format.channels = 4;
     return format;
   }
@@ -155,7 +155,7 @@ class Wirer {
       if (wiring_.outputs[to.port] != unused) refuse(where + "the output has a source already");
       wiring_.outputs[to.port] = value;
       wiring_.values[value].goes_to_host = true;
-      ends_[value].push_back(to.port);
+      host_outputs_[value].push_back(to.port);
       return;
     }
     if (wiring_.values[value].format.result_bytes != 0) {
@@ -169,16 +169,16 @@ class Wirer {
   Place find(const std::string& text, bool is_source, const std::string& where) const {
     const std::size_t dot = text.find('.');
     const std::string name = text.substr(0, dot);
-    const auto& ends = is_source ? description_.inputs : description_.outputs;
-    for (Index i = 0; i < ends.size(); ++i) {
-      if (dot == std::string::npos && ends[i].name == name) return {{}, i};
+    const auto& host_ports = is_source ? description_.inputs : description_.outputs;
+    for (Index i = 0; i < host_ports.size(); ++i) {
+      if (dot == std::string::npos && host_ports[i].name == name) return {{}, i};
     }
     const auto node = std::find_if(wiring_.nodes.begin(), wiring_.nodes.end(),
                                    [&](const WiredNode& one) { return one.name == name; });
     if (node == wiring_.nodes.end()) {
       refuse(where + "nothing is named " + quoted(name) + "; there are the nodes " +
              names_of(wiring_.nodes) + " and the graph's " + (is_source ? "inputs " : "outputs ") +
-             names_of(ends));
+             names_of(host_ports));
     }
     const auto n = static_cast<Index>(node - wiring_.nodes.begin());
     const auto& ports = is_source ? node->plugin->outputs : node->plugin->inputs;
@@ -266,7 +266,7 @@ class Wirer {
     for (Index port = 0; port < node.inputs.size(); ++port) {
       if (!node.inputs[port]) continue;
       const Value& value = wiring_.values[*node.inputs[port]];
-      if (!value.node) must_take(value, node.name, node.plugin->inputs[port]);
+      if (!value.node) check_format(value, node.name, node.plugin->inputs[port]);
       if (!first && !node.plugin->inputs[port].side_chain) first = value.format;
     }
     for (Index port = 0; port < node.outputs.size(); ++port) {
@@ -295,10 +295,10 @@ class Wirer {
         narrow(input.channels, input.samples, node.name + '.' + input.id, to_text(input));
       }
     }
-    for (const Index end : ends_[static_cast<Index>(&value - wiring_.values.data())]) {
-      const Format format = format_of(description_.outputs[end]);
+    for (const Index port : host_outputs_[static_cast<Index>(&value - wiring_.values.data())]) {
+      const Format format = format_of(description_.outputs[port]);
       narrow(mask_of(format), static_cast<std::uint32_t>(format.samples),
-             "the output " + quoted(description_.outputs[end].name), detail::to_text(format));
+             "the output " + quoted(description_.outputs[port].name), detail::to_text(format));
       wanted = format;
     }
     value.format.samples = choose_samples(samples, wanted);
@@ -329,7 +329,8 @@ class Wirer {
     return count > 32 ? UINT32_MAX : std::uint32_t{1} << (count - 1);
   }
 
-  void must_take(const Value& value, const std::string& node, const PortDescription& port) const {
+  void check_format(const Value& value, const std::string& node,
+                    const PortDescription& port) const {
     const std::uint32_t mask = mask_of(value.format);
     if ((mask & port.channels) == mask &&
         (static_cast<std::uint32_t>(value.format.samples) & port.samples) != 0) {
@@ -370,7 +371,7 @@ class Wirer {
   const GraphDescription& description_;
   std::uint32_t max_height_ = 0;
   Wiring wiring_;
-  std::vector<std::vector<Index>> ends_;  // of each value: the host's outputs that it goes to
+  std::vector<std::vector<Index>> host_outputs_;  // of each value
   std::vector<State> state_;
   std::vector<Index> path_;
 };

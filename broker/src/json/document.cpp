@@ -186,7 +186,7 @@ Json parse_document(std::string_view text, const Location& root, const char* sch
   return json;
 }
 
-const Json& need(const Json& object, const Location& location, const char* name) {
+const Json& required(const Json& object, const Location& location, const char* name) {
   const auto found = object.find(name);
   if (found == object.end()) location.refuse("the member " + quoted(name) + " is missing");
   return *found;

@@ -57,7 +57,7 @@ std::string read_text(const std::filesystem::path& path, const char* what, std::
 Json parse_document(std::string_view text, const Location& root, const char* schema);
 
 // A member that has to be there. Throws DocumentError.
-const Json& need(const Json& object, const Location& location, const char* name);
+const Json& required(const Json& object, const Location& location, const char* name);
 
 // Calls the reader of each member of an object. `readers` is a table of names and what reads them:
 // void(const Json& value, const Location& location, Target&...).

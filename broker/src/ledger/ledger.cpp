@@ -16,7 +16,7 @@ void gone(Kind kind) noexcept {
 
 }  // namespace
 
-void Ledger::enter(Holding holding, bool is_one_more_hold) {
+void Ledger::record(Holding holding, bool is_one_more_hold) {
   Entries replaced;  // whose end may end a lease: that comes after the lock
   {
     const std::lock_guard lock(mutex_);
@@ -178,7 +178,7 @@ Ledger& ledger() noexcept {
 namespace {
 
 template <typename Owned>
-void enter_made(Owned& made, Holding holding) {
+void record_made(Owned& made, Holding holding) {
   holding.lease = made.lease();
   holding.generation = holding.lease->generation();
   count(holding);
@@ -193,26 +193,26 @@ void enter_made(Owned& made, Holding holding) {
 
 }  // namespace
 
-CUdeviceptr enter(DeviceMemory memory, std::uint64_t bytes, const Holder& holder, Budget* budget) {
+CUdeviceptr record(DeviceMemory memory, std::uint64_t bytes, const Holder& holder, Budget* budget) {
   const CUdeviceptr address = memory.get();
-  enter_made(memory, {.kind = Kind::memory,
-                      .holder = holder,
-                      .handle = address,
-                      .bytes = bytes,
-                      .budget = budget});
+  record_made(memory, {.kind = Kind::memory,
+                       .holder = holder,
+                       .handle = address,
+                       .bytes = bytes,
+                       .budget = budget});
   return address;
 }
 
-CUstream enter(Stream stream, const Holder& holder) {
+CUstream record(Stream stream, const Holder& holder) {
   CUstream const handle = stream.get();
-  enter_made(
+  record_made(
       stream,
       {.kind = Kind::stream, .holder = holder, .handle = reinterpret_cast<std::uint64_t>(handle)});
   return handle;
 }
 
-CUdeviceptr enter(const SharedMemory& memory, const std::shared_ptr<Lease>& lease,
-                  const Holder& holder, Budget* budget) {
+CUdeviceptr record(const SharedMemory& memory, const std::shared_ptr<Lease>& lease,
+                   const Holder& holder, Budget* budget) {
   using How = SharedMemory::How;
   Holding holding{.kind = memory.how == How::mapped      ? Kind::mapping
                           : memory.how == How::allocated ? Kind::memory

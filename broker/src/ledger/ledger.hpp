@@ -23,7 +23,7 @@ class Ledger {
   // Replaces an older entry of the same handle, whose end nobody saw, unless that has ended with
   // its lease and is another holder's. Memory of another process can have several. Throws
   // std::bad_alloc.
-  void add(Holding holding) { enter(std::move(holding), false); }
+  void add(Holding holding) { record(std::move(holding), false); }
   // Nothing: nobody holds it, or not that holder.
   using IfHeldBy = std::optional<Holder>;
   std::optional<Holding> find(Kind kind, std::uint64_t handle, IfHeldBy holder = {}) const noexcept;
@@ -31,7 +31,7 @@ class Ledger {
   std::optional<Holding> remove(Kind kind, std::uint64_t handle, IfHeldBy holder = {}) noexcept;
   // For what a holder may hold several times (`extent` says how often more): enters one hold.
   // Throws std::bad_alloc.
-  void add_hold(Holding holding) { enter(std::move(holding), true); }
+  void add_hold(Holding holding) { record(std::move(holding), true); }
   // Takes one hold, and returns what it was before. The last one is forgotten.
   std::optional<Holding> remove_hold(Kind kind, std::uint64_t handle, IfHeldBy holder) noexcept;
   // The mapping, or reservation, of that holder that contains the address.
@@ -59,7 +59,7 @@ class Ledger {
   using Key = std::pair<Kind, std::uint64_t>;
   // Of one handle there are several where some have ended with a lease: the last is the newest.
   using Entries = std::multimap<Key, Holding>;
-  void enter(Holding holding, bool is_one_more_hold);
+  void record(Holding holding, bool is_one_more_hold);
   Entries::const_iterator locate(Kind kind, std::uint64_t handle,
                                  const IfHeldBy& holder) const noexcept;
 
@@ -78,10 +78,10 @@ inline void ownership_changed() noexcept {
 
 // Enters what the broker has made in a lease. Its bytes are taken from `budget` already, if there
 // is one. Throws std::bad_alloc; then it is ended again, and they are given back.
-CUdeviceptr enter(DeviceMemory memory, std::uint64_t bytes, const Holder& holder, Budget* budget);
-CUstream enter(Stream stream, const Holder& holder);
+CUdeviceptr record(DeviceMemory memory, std::uint64_t bytes, const Holder& holder, Budget* budget);
+CUstream record(Stream stream, const Holder& holder);
 // Shared memory. `budget` is null for what another process holds.
-CUdeviceptr enter(const SharedMemory& memory, const std::shared_ptr<Lease>& lease,
-                  const Holder& holder, Budget* budget);
+CUdeviceptr record(const SharedMemory& memory, const std::shared_ptr<Lease>& lease,
+                   const Holder& holder, Budget* budget);
 
 }  // namespace ctxbroker::detail

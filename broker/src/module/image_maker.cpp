@@ -38,8 +38,7 @@ std::vector<char> read_file(const std::filesystem::path& path, const std::string
 }
 
 // Static data of a library: damaged on the way from whoever built it, or overwritten in memory.
-void must_be_whole(std::span<const std::byte> bytes, std::uint32_t checksum,
-                   const std::string& who) {
+void check_whole(std::span<const std::byte> bytes, std::uint32_t checksum, const std::string& who) {
   if (checksum == 0) return;
   const std::uint32_t found = image::checksum_of(bytes);
   if (found == checksum) return;
@@ -145,13 +144,13 @@ std::shared_ptr<const StoredImage> link_parts(Lease& lease, const std::vector<Li
   }
   // Outlives the state, which writes into its logs to the end.
   JitCall call(options, lease.driver().info.version);
-  const auto must = [&](CUresult status, const char* function, const StoredImage* image,
-                        const std::string& what) {
+  const auto check_link = [&](CUresult status, const char* function, const StoredImage* image,
+                              const std::string& what) {
     if (lease.report_status(status) == CUDA_SUCCESS) return;
     throw image_error(lease, image, {status, function, what, call.error(), call.info()});
   };
   Link link(lease.table(), call);
-  must(link.status(), "cuLinkCreate_v2", nullptr, who);
+  check_link(link.status(), "cuLinkCreate_v2", nullptr, who);
   for (const LinkPart& part : parts) {
     const std::string name = "part \"" + part.name + "\" of " + who;
     // Checked and kept as any image; a host object or library is the driver's to read.
@@ -160,11 +159,11 @@ std::shared_ptr<const StoredImage> link_parts(Lease& lease, const std::vector<Li
     const std::span<const std::byte> bytes =
         image->text().empty() ? part.bytes
                               : std::span(image->bytes).first(image->text().size() + 1);
-    must(link.add(type_of(part.bytes), bytes, part.name.c_str()), "cuLinkAddData_v2", image.get(),
-         name);
+    check_link(link.add(type_of(part.bytes), bytes, part.name.c_str()), "cuLinkAddData_v2",
+               image.get(), name);
   }
   std::span<const std::byte> made;
-  must(link.complete(made), "cuLinkComplete", nullptr, who);
+  check_link(link.complete(made), "cuLinkComplete", nullptr, who);
   return store_image(made, who);
 }
 
@@ -174,7 +173,7 @@ std::shared_ptr<const StoredImage> link(Lease& lease, const ModuleImage& module)
   for (const ModulePart& part : module.parts) {
     const std::string who = "part \"" + part.name + "\" of " + name_of(module);
     if (part.data != nullptr) {
-      must_be_whole({part.data, part.size}, part.checksum, who);
+      check_whole({part.data, part.size}, part.checksum, who);
       parts.push_back({part.name, {part.data, part.size}});
     } else {
       files.push_back(read_file(part.file, who));
@@ -190,7 +189,7 @@ std::shared_ptr<const StoredImage> built_in(Lease& lease, const ModuleImage& mod
   if (module.source) return compile(lease, module, *module.source);
   if (!module.parts.empty()) return link(lease, module);
   if (module.data != nullptr) {
-    must_be_whole({module.data, module.size}, module.checksum, name_of(module));
+    check_whole({module.data, module.size}, module.checksum, name_of(module));
     return store_image({module.data, module.size}, name_of(module));
   }
   throw Error(ErrorKind::kernel_image,

@@ -35,7 +35,7 @@ ModuleSet::~ModuleSet() {
 
 void ModuleSet::load() {
   for (ModuleUse& use : uses_) {
-    if (real_time_ || !use.module->on_first_use) need(use);
+    if (real_time_ || !use.module->on_first_use) load_module(use);
   }
 }
 
@@ -60,14 +60,14 @@ std::shared_ptr<LoadedCode> ModuleSet::code_of(const ModuleUse& use, bool again)
 }
 
 // Makes its code, at the first need.
-void ModuleSet::must_have_code(ModuleUse& use) {
+void ModuleSet::make_code(ModuleUse& use) {
   if (use.code != nullptr) return;
   if (use.module->development) use.stamp = stamp_of(use.module->file);
   use.code = code_of(use);
 }
 
-CUmodule ModuleSet::need(ModuleUse& use) {
-  must_have_code(use);
+CUmodule ModuleSet::load_module(ModuleUse& use) {
+  make_code(use);
   if (CUmodule const loaded = use.code->handle(); loaded != nullptr) return loaded;
   CUmodule const handle = use.code->load(*use.module);
   service_.record_loaded(*lease(), use.code->image());
@@ -76,7 +76,7 @@ CUmodule ModuleSet::need(ModuleUse& use) {
 
 bool ModuleSet::can_wait(ModuleUse& use, const char* kernel) {
   if (real_time_ || !use.module->on_first_use) return false;
-  must_have_code(use);
+  make_code(use);
   return use.code->handle() == nullptr &&
          use.code->image().has_kernel(kernel, capability_of(*lease()));
 }
@@ -93,7 +93,7 @@ CUresult ModuleSet::find_function(Kernel& kernel, CUmodule module) const {
 }
 
 CUresult ModuleSet::find_function(Kernel& kernel) {
-  return find_function(kernel, need(*find(kernel.module.c_str())));
+  return find_function(kernel, load_module(*find(kernel.module.c_str())));
 }
 
 std::string ModuleSet::no_such_kernel(const Kernel& kernel) {
@@ -138,7 +138,7 @@ bool ModuleSet::exchange(ModuleUse& use, std::chrono::milliseconds end_timeout) 
     ModuleUse next = use;
     next.code = code_of(next, true);
     if (&next.code->image() == &use.code->image()) return false;  // the same bytes
-    CUmodule const module = need(next);
+    CUmodule const module = load_module(next);
     std::vector<Kernel> found;
     for (const Kernel& kernel : kernels_) {
       if (kernel.module != use.name()) continue;

@@ -46,7 +46,7 @@ class ModuleSet {
   // The module with this name, or the only one when `name` is null; null when there is none.
   ModuleUse* find(const char* name) noexcept;
   // Its handle, loaded now unless it is. Throws Error.
-  CUmodule need(ModuleUse& use);
+  CUmodule load_module(ModuleUse& use);
   // True when the kernel can be handed out although its module is not loaded yet.
   bool can_wait(ModuleUse& use, const char* kernel);
 
@@ -74,7 +74,7 @@ class ModuleSet {
  private:
   const std::shared_ptr<Lease>& lease() const noexcept { return at_->lease(); }
   std::shared_ptr<LoadedCode> code_of(const ModuleUse& use, bool again = false);
-  void must_have_code(ModuleUse& use);
+  void make_code(ModuleUse& use);
   CUresult find_function(Kernel& kernel, CUmodule module) const;
   bool exchange(ModuleUse& use, std::chrono::milliseconds end_timeout);
 

@@ -7,8 +7,8 @@
 namespace {
 
 using ctxbroker::detail::answered;
+using ctxbroker::detail::check_argument;
 using ctxbroker::detail::give;
-using ctxbroker::detail::need;
 using ctxbroker::detail::send;
 
 void give_summary(const ctxbroker::TimelineSummary& written, ctxb_timeline_summary* summary) {
@@ -88,8 +88,8 @@ ctxb_status ctxb_broker_use_device(ctxb_broker* broker, int32_t device) {
 ctxb_status ctxb_broker_force_loss(ctxb_broker* broker, uint32_t tenant, int32_t device,
                                    const char* reason) {
   return answered(broker != nullptr && reason != nullptr, "broker or reason is null", [&] {
-    need(broker->broker.force_loss(ctxbroker::TenantId{tenant}, device, reason),
-         "the tenant has no lease on that device");
+    check_argument(broker->broker.force_loss(ctxbroker::TenantId{tenant}, device, reason),
+                   "the tenant has no lease on that device");
   });
 }
 
@@ -134,7 +134,7 @@ ctxb_status ctxb_broker_poll(ctxb_broker* broker) {
 ctxb_status ctxb_broker_write_metrics(const ctxb_broker* broker, ctxb_text_function write,
                                       void* data) {
   return send(write, data, [&](const auto& take) {
-    need(broker != nullptr, "broker is null");
+    check_argument(broker != nullptr, "broker is null");
     take(to_json(broker->broker.metrics()));
   });
 }
@@ -161,7 +161,7 @@ ctxb_status ctxb_broker_write_timeline(ctxb_broker* broker, const char* path,
 ctxb_status ctxb_broker_send_timeline(ctxb_broker* broker, ctxb_text_function write, void* data,
                                       ctxb_timeline_summary* summary) {
   return send(write, data, [&](const auto& take) {
-    need(broker != nullptr, "broker is null");
+    check_argument(broker != nullptr, "broker is null");
     give_summary(broker->broker.write_timeline(ctxbroker::TimelineSink(take)), summary);
   });
 }

@@ -36,8 +36,8 @@ static_assert(code(LeaseState::ready) == CTXB_STATE_READY &&
               code(LeaseState::hung) == CTXB_STATE_HUNG);
 
 Policy read_policy_of(const ctxb_broker_options& given) {
-  need(given.policy_file == nullptr || given.policy_text == nullptr,
-       "both policy_file and policy_text are given; leave one of them null");
+  check_argument(given.policy_file == nullptr || given.policy_text == nullptr,
+                 "both policy_file and policy_text are given; leave one of them null");
   if (given.policy_file != nullptr) return read_policy(given.policy_file);
   if (given.policy_text != nullptr) return parse_policy(given.policy_text, "policy_text");
   return {};
@@ -111,8 +111,9 @@ bool read_flag(std::uint32_t given, const char* member) {
 }
 
 LeaseChoice read_lease(std::uint32_t kind, std::uint32_t multiprocessors) {
-  need(multiprocessors == 0 || kind == CTXB_LEASE_GREEN,
-       "multiprocessors is given, but only CTXB_LEASE_GREEN has multiprocessors of its own");
+  check_argument(
+      multiprocessors == 0 || kind == CTXB_LEASE_GREEN,
+      "multiprocessors is given, but only CTXB_LEASE_GREEN has multiprocessors of its own");
   if (kind <= CTXB_LEASE_GREEN) return {static_cast<LeaseKind>(kind), multiprocessors};
   throw Error(ErrorKind::invalid_argument,
               "lease " + std::to_string(kind) +
@@ -171,7 +172,7 @@ TenantOptions read(const ctxb_tenant_options* options) {
   wanted.lease = read_lease(given.lease, given.multiprocessors);
   wanted.per_thread_streams = read_flag(given.per_thread_streams, "per_thread_streams");
   wanted.unload_at_close = read_flag(given.unload_at_close, "unload_at_close");
-  need(given.reserved == 0, "reserved is not 0");
+  check_argument(given.reserved == 0, "reserved is not 0");
   wanted.driver_memory_budget = given.driver_memory_budget;
   wanted.driver_limits = {read_limit(given.pinned_memory_limit), read_limit(given.stream_limit),
                           read_limit(given.event_limit),         read_limit(given.graph_limit),

@@ -107,7 +107,7 @@ ctxb_status answered(bool sound, const char* what, Body&& body) noexcept {
 }
 
 // Throws Error (invalid_argument) unless it holds.
-inline void need(bool holds, const char* what) {
+inline void check_argument(bool holds, const char* what) {
   if (!holds) throw Error(ErrorKind::invalid_argument, what);
 }
 
@@ -134,7 +134,7 @@ const Thing& element_of(const std::vector<Thing>& all, std::uint32_t index, std:
 // version with several times as many is garbage.
 template <typename Struct>
 bool has_size(const Struct* given) noexcept {
-  return is_sound(given, sizeof given->size) && given->size % 4 == 0 &&
+  return is_valid(given, sizeof given->size) && given->size % 4 == 0 &&
          given->size <= 4 * sizeof *given;
 }
 
@@ -142,15 +142,15 @@ bool has_size(const Struct* given) noexcept {
 // (invalid_argument) with `complaint` when its size cannot be.
 template <typename Struct>
 Struct taken(const Struct* given, const char* complaint) {
-  need(has_size(given), complaint);
+  check_argument(has_size(given), complaint);
   // Of a later version; what is asked for there would not be done.
   const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
   const bool is_known =
       std::all_of(bytes + std::min<std::size_t>(given->size, sizeof *given), bytes + given->size,
                   [](unsigned char one) { return one == 0; });
-  need(is_known,
-       "a struct has members that this version of the broker does not know; use a newer "
-       "one, or leave them 0");
+  check_argument(is_known,
+                 "a struct has members that this version of the broker does not know; use a newer "
+                 "one, or leave them 0");
   Struct whole{};
   std::memcpy(&whole, given, std::min<std::size_t>(given->size, sizeof whole));
   return whole;
@@ -159,7 +159,7 @@ Struct taken(const Struct* given, const char* complaint) {
 // Fills the members that the caller's header has. Throws as `taken`.
 template <typename Struct>
 void give(Struct* target, Struct whole, const char* complaint) {
-  need(has_size(target), complaint);
+  check_argument(has_size(target), complaint);
   hand_over(whole, target);
 }
 
@@ -168,7 +168,7 @@ template <typename Pass>
 ctxb_status send(ctxb_text_function write, void* data, Pass&& pass) noexcept {
   ctxb_status refused = CTXB_OK;
   const ctxb_status status = answered([&] {
-    need(write != nullptr, "write is null");
+    check_argument(write != nullptr, "write is null");
     pass([&](std::string_view text) {
       refused = write(data, text.data(), text.size());
       if (refused < 0) {

@@ -8,8 +8,8 @@ namespace ctxbroker::detail {
 namespace {
 
 std::optional<Placement> read_placement(const ctxb_instance_options& given) {
-  need(given.device == 0 || given.placement == CTXB_PLACEMENT_DEVICE,
-       "device is given, but only CTXB_PLACEMENT_DEVICE names a device");
+  check_argument(given.device == 0 || given.placement == CTXB_PLACEMENT_DEVICE,
+                 "device is given, but only CTXB_PLACEMENT_DEVICE names a device");
   switch (given.placement) {
     case CTXB_PLACEMENT_POLICY:
       return std::nullopt;
@@ -50,8 +50,8 @@ ActivationSizes read(const ctxb_activation_sizes* sizes) {
 }  // namespace ctxbroker::detail
 
 using ctxbroker::detail::answered;
+using ctxbroker::detail::check_argument;
 using ctxbroker::detail::give;
-using ctxbroker::detail::need;
 
 ctxb_status ctxb_instance_create(ctxb_broker* broker, const ctxb_plugin_library* library,
                                  const char* plugin, const ctxb_instance_options* options,
@@ -113,7 +113,7 @@ uint64_t ctxb_instance_tail(const ctxb_instance* instance) {
 ctxb_status ctxb_instance_save_state(const ctxb_instance* instance, ctxb_text_function write,
                                      void* data) {
   return ctxbroker::detail::send(write, data, [&](const auto& take) {
-    need(instance != nullptr, "instance is null");
+    check_argument(instance != nullptr, "instance is null");
     const std::vector<std::byte> state = instance->instance.save_state();
     if (state.empty()) return;
     take(std::string_view(reinterpret_cast<const char*>(state.data()), state.size()));
@@ -122,7 +122,7 @@ ctxb_status ctxb_instance_save_state(const ctxb_instance* instance, ctxb_text_fu
 
 ctxb_status ctxb_instance_load_state(ctxb_instance* instance, const void* state, uint64_t bytes) {
   return answered(instance != nullptr, "instance is null", [&] {
-    need(state != nullptr || bytes == 0, "state is null, and bytes is not 0");
+    check_argument(state != nullptr || bytes == 0, "state is null, and bytes is not 0");
     const auto* const first = static_cast<const std::byte*>(state);
     instance->instance.load_state(std::vector<std::byte>(first, first + bytes));
   });

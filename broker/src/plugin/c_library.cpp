@@ -12,14 +12,14 @@ using ctxbroker::ParameterType;
 using ctxbroker::PluginDescription;
 using ctxbroker::PortDescription;
 using ctxbroker::detail::answered;
+using ctxbroker::detail::check_argument;
 using ctxbroker::detail::code;
 using ctxbroker::detail::element_of;
 using ctxbroker::detail::give;
 using ctxbroker::detail::list;
-using ctxbroker::detail::need;
 
 const PluginDescription& plugin_of(const ctxb_plugin_library* library, std::uint32_t plugin) {
-  need(library != nullptr, "library is null");
+  check_argument(library != nullptr, "library is null");
   return element_of(library->library.plugins(), plugin, "library " + library->library.name(),
                     "plug-in");
 }

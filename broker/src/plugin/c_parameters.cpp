@@ -11,7 +11,7 @@ namespace {
 using ctxbroker::ParameterStatus;
 using ctxbroker::ParameterValue;
 using ctxbroker::detail::answered;
-using ctxbroker::detail::need;
+using ctxbroker::detail::check_argument;
 using ctxbroker::detail::send;
 using ctxbroker::detail::value_of;
 
@@ -60,8 +60,8 @@ ctxb_status ctxb_instance_print(const ctxb_instance* instance, const char* id,
                                 const double* numbers, uint32_t count, ctxb_text_function write,
                                 void* data) {
   return send(write, data, [&](const auto& take) {
-    need(instance != nullptr && id != nullptr && numbers != nullptr,
-         "instance, id or numbers is null");
+    check_argument(instance != nullptr && id != nullptr && numbers != nullptr,
+                   "instance, id or numbers is null");
     take(instance->instance.to_text(id, value_of(numbers, count)));
   });
 }
@@ -82,7 +82,7 @@ ctxb_status ctxb_instance_set_text(ctxb_instance* instance, const char* id, cons
 ctxb_status ctxb_instance_text(const ctxb_instance* instance, const char* id,
                                ctxb_text_function write, void* data) {
   return send(write, data, [&](const auto& take) {
-    need(instance != nullptr && id != nullptr, "instance or id is null");
+    check_argument(instance != nullptr && id != nullptr, "instance or id is null");
     take(instance->instance.text(id));
   });
 }
@@ -90,7 +90,7 @@ ctxb_status ctxb_instance_text(const ctxb_instance* instance, const char* id,
 ctxb_status ctxb_instance_save_preset(const ctxb_instance* instance, ctxb_text_function write,
                                       void* data) {
   return send(write, data, [&](const auto& take) {
-    need(instance != nullptr, "instance is null");
+    check_argument(instance != nullptr, "instance is null");
     take(to_json(save_preset(instance->instance)));
   });
 }

@@ -16,15 +16,15 @@ using ctxbroker::DeviceMemory;
 using ctxbroker::Guard;
 using ctxbroker::TenantMetrics;
 using ctxbroker::detail::answered;
+using ctxbroker::detail::check_argument;
 using ctxbroker::detail::code;
 using ctxbroker::detail::give;
 using ctxbroker::detail::give_lease;
-using ctxbroker::detail::need;
 
 static_assert(sizeof(Guard) <= sizeof(ctxb_guard) && alignof(Guard) <= alignof(ctxb_guard));
 
 // Of what ctxb_tenant_held counts.
-void need_kind(const std::string& kind) {
+void check_kind(const std::string& kind) {
   using ctxbroker::detail::Kind;
   constexpr const char* retained = "primary context";
   std::string known = retained;
@@ -38,7 +38,7 @@ void need_kind(const std::string& kind) {
                          "\"" + kind + "\" is no kind of thing; there are " + known);
 }
 
-void need_guarded(const std::string& function) {
+void check_guarded(const std::string& function) {
   for (std::size_t index = 0; index < ctxbroker::detail::policy_count(); ++index) {
     const auto& row = ctxbroker::detail::policy_at(index);
     if (row.policy != nullptr && function == row.symbol) return;
@@ -107,7 +107,7 @@ uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant) {
 uint64_t ctxb_tenant_guarded_calls(const ctxb_tenant* tenant, const char* function) {
   uint64_t calls = 0;
   answered(tenant != nullptr, "tenant is null", [&] {
-    if (function != nullptr) need_guarded(function);
+    if (function != nullptr) check_guarded(function);
     for (const auto& [name, count] : metrics_of(*tenant).guarded_calls) {
       if (function == nullptr || name == function) calls += count;
     }
@@ -120,8 +120,8 @@ ctxb_status ctxb_tenant_held(const ctxb_tenant* tenant, const char* kind, uint64
   if (things != nullptr) *things = 0;
   if (bytes != nullptr) *bytes = 0;
   return answered(tenant != nullptr, "tenant is null", [&] {
-    need(things != nullptr || bytes != nullptr, "things and bytes are both null");
-    if (kind != nullptr) need_kind(kind);
+    check_argument(things != nullptr || bytes != nullptr, "things and bytes are both null");
+    if (kind != nullptr) check_kind(kind);
     ctxbroker::HeldThings all;
     for (const auto& [name, held] : metrics_of(*tenant).held) {
       if (kind != nullptr && name != kind) continue;
@@ -143,8 +143,8 @@ ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_totals* waits
 
 ctxb_status ctxb_tenant_force_loss(ctxb_tenant* tenant, int32_t device, const char* reason) {
   return answered(tenant != nullptr && reason != nullptr, "tenant or reason is null", [&] {
-    need(tenant->broker->force_loss(tenant->tenant.id(), device, reason),
-         "the tenant has no lease on that device");
+    check_argument(tenant->broker->force_loss(tenant->tenant.id(), device, reason),
+                   "the tenant has no lease on that device");
   });
 }
 

@@ -116,7 +116,7 @@ JsonPlace within(const JsonPlace& outer, const char* member) {
 class ForeignDescriptor {
  public:
   ForeignDescriptor(const Json& plugin, const JsonPlace& place) {
-    need_object(plugin, place);
+    check_object(plugin, place);
     descriptor_.size = sizeof descriptor_;
     descriptor_.id = text(plugin, "id", place);
     descriptor_.name = text(plugin, "name", place);
@@ -148,13 +148,13 @@ class ForeignDescriptor {
   const ctxb_plugin_descriptor& get() const noexcept { return descriptor_; }
 
  private:
-  static void need_object(const Json& value, const JsonPlace& place) {
+  static void check_object(const Json& value, const JsonPlace& place) {
     if (!value.is_object()) {
       place.refuse(described(value) + " is not allowed here; an object is");
     }
   }
 
-  static const Json& need(const Json& object, const char* name, const JsonPlace& place) {
+  static const Json& required(const Json& object, const char* name, const JsonPlace& place) {
     const auto found = object.find(name);
     if (found == object.end()) {
       place.refuse(std::string("the member \"") + name + "\" is missing");
@@ -171,7 +171,7 @@ class ForeignDescriptor {
   }
 
   const char* text(const Json& object, const char* name, const JsonPlace& place) {
-    return keep(need(object, name, place), within(place, name));
+    return keep(required(object, name, place), within(place, name));
   }
 
   const char* optional_text(const Json& object, const char* name, const JsonPlace& place) {
@@ -219,7 +219,7 @@ class ForeignDescriptor {
   template <typename Value>
   static std::uint32_t code(const Json& object, const char* name, const JsonPlace& place,
                             std::uint32_t count) {
-    const Json& given = need(object, name, place);
+    const Json& given = required(object, name, place);
     std::string allowed;
     for (std::uint32_t one = 0; one < count; ++one) {
       const char* const known = to_string(static_cast<Value>(one));
@@ -233,7 +233,7 @@ class ForeignDescriptor {
   void read_all(const Json& object, const char* name, const JsonPlace& place,
                 std::vector<Struct>& structs,
                 Struct (ForeignDescriptor::*read)(const Json&, const JsonPlace&)) {
-    const Json& array = need(object, name, place);
+    const Json& array = required(object, name, place);
     const JsonPlace inner = within(place, name);
     if (!array.is_array()) inner.refuse(described(array) + " is not allowed here; an array is");
     if (array.size() > longest_array) inner.refuse("the array has too many elements");
@@ -244,7 +244,7 @@ class ForeignDescriptor {
   }
 
   ctxb_port port(const Json& object, const JsonPlace& place) {
-    need_object(object, place);
+    check_object(object, place);
     ctxb_port port{};
     port.size = sizeof port;
     port.result_bytes = number(object, "result_bytes", place);
@@ -260,7 +260,7 @@ class ForeignDescriptor {
   }
 
   ctxb_parameter parameter(const Json& object, const JsonPlace& place) {
-    need_object(object, place);
+    check_object(object, place);
     ctxb_parameter parameter{};
     parameter.size = sizeof parameter;
     parameter.type = code<ParameterType>(object, "type", place, 8);  // numbered as the ABI's
@@ -278,9 +278,9 @@ class ForeignDescriptor {
     const std::size_t numbers = number_count(static_cast<ParameterType>(parameter.type));
     parameter.skew = object.contains("skew") ? real(object.at("skew"), within(place, "skew")) : 1;
     if (numbers == 0) return parameter;
-    parameter.minimum = real(need(object, "minimum", place), within(place, "minimum"));
-    parameter.maximum = real(need(object, "maximum", place), within(place, "maximum"));
-    const Json& defaults = need(object, "default", place);
+    parameter.minimum = real(required(object, "minimum", place), within(place, "minimum"));
+    parameter.maximum = real(required(object, "maximum", place), within(place, "maximum"));
+    const Json& defaults = required(object, "default", place);
     const JsonPlace inner = within(place, "default");
     if (!defaults.is_array() || defaults.size() != numbers) {
       inner.refuse("an array of " + std::to_string(numbers) + " numbers has to stand here");

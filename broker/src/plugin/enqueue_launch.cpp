@@ -167,7 +167,7 @@ Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kerne
 Kernel* prepare_launch(Instance& instance, Activation& activation, const ctxb_launch* launch,
                        const ctxb_launch_options* options, LaunchConfig& config,
                        ctxb_status& status) {
-  if (!are_sound(launch, options)) {
+  if (!are_valid(launch, options)) {
     status = refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch",
                            "the launch is null or its size is wrong");
     return nullptr;
@@ -232,7 +232,7 @@ const Kernel* ready_for_driver(const Instance& instance, const ctxb_launch* laun
                                const ctxb_launch_options* options) noexcept {
   const Activation* const activation = instance.activation();
   if ((in(instance.phase()) & launch_phases) == 0 || activation == nullptr) return nullptr;
-  if (!are_sound(launch, options) || observed()) return nullptr;
+  if (!are_valid(launch, options) || observed()) return nullptr;
   const Lease& lease = *activation->lease;
   if (lease.lost() || !is_inside(lease.generation())) return nullptr;
   const std::ptrdiff_t index =

@@ -45,10 +45,10 @@ inline const DeviceLimits& limits_of(const Activation& activation) noexcept {
   return activation.lease->limits();
 }
 
-inline bool are_sound(const ctxb_launch* launch, const ctxb_launch_options* options) noexcept {
-  return is_sound(launch, CTXB_BYTES_THROUGH(ctxb_launch, argument_sizes)) &&
+inline bool are_valid(const ctxb_launch* launch, const ctxb_launch_options* options) noexcept {
+  return is_valid(launch, CTXB_BYTES_THROUGH(ctxb_launch, argument_sizes)) &&
          (options == nullptr ||
-          is_sound(options, CTXB_BYTES_THROUGH(ctxb_launch_options, argument_offsets)));
+          is_valid(options, CTXB_BYTES_THROUGH(ctxb_launch_options, argument_offsets)));
 }
 
 // Calls `call(arguments, extra)` with the two as cuLaunchKernel takes them, one of which is null.

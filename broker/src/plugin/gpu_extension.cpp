@@ -66,7 +66,7 @@ ctxb_status look_up_global(Instance& instance, Activation& activation, ModuleUse
   CUdeviceptr found = 0;
   std::size_t size = 0;
   const CUresult status = activation.lease->table().module_get_global(
-      &found, &size, activation.modules->need(use), name);
+      &found, &size, activation.modules->load_module(use), name);
   if (status == CUDA_ERROR_NOT_FOUND) {
     return refuse(instance, CTXB_ERROR_NOT_FOUND,
                   "get_global: module \"" + use.name() + "\" has no variable " + quoted(name),
@@ -121,7 +121,7 @@ ctxb_status allocate(const ctxb_host* host, std::uint64_t bytes, std::uint64_t* 
     }
     budget.raise_peak();
     try {
-      *address = enter(DeviceMemory(lease, got, bytes), bytes, instance.holder(), nullptr);
+      *address = record(DeviceMemory(lease, got, bytes), bytes, instance.holder(), nullptr);
     } catch (const std::bad_alloc&) {
       budget.give(bytes);
       throw;

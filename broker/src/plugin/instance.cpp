@@ -125,7 +125,7 @@ void Instance::make_object() {
     made = library_->factory().create(static_cast<std::uint32_t>(index_), &host_.host);
   });
   if (made == nullptr || !outcome.ran()) throw failure("create", outcome, CTXB_ERROR);
-  const bool readable = is_sound(made, CTXB_BYTES_THROUGH(ctxb_plugin, get_extension));
+  const bool readable = is_valid(made, CTXB_BYTES_THROUGH(ctxb_plugin, get_extension));
   if (!readable || made->activate == nullptr || made->process == nullptr ||
       made->deactivate == nullptr || made->destroy == nullptr || made->context_lost == nullptr ||
       made->get_extension == nullptr) {
@@ -162,7 +162,7 @@ const Extension* Instance::extension(const char* id, std::size_t least_bytes) {
   const auto* table = static_cast<const Extension*>(given);
   if (table == nullptr) return nullptr;
   const char* wrong = nullptr;
-  if (!is_sound(table, least_bytes)) {
+  if (!is_valid(table, least_bytes)) {
     wrong = "the table's size is wrong";
   } else if (!has_all_functions(table, least_bytes)) {
     wrong = "a function in the table is null";

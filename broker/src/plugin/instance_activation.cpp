@@ -51,7 +51,7 @@ std::unique_ptr<Activation> make_activation(const std::shared_ptr<LeaseModules>&
   activation->modules->set_before_forget([graph = &activation->job_graph] { graph->forget(); });
   activation->modules->load();
   activation->make_staging(1);
-  activation->stream = enter(create_stream(activation->lease), activation->holder());
+  activation->stream = record(create_stream(activation->lease), activation->holder());
   activation->modules->set_stream(activation->stream);
   return activation;
 }

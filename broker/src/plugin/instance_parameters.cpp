@@ -17,7 +17,7 @@ constexpr std::size_t longest_value = 256;  // bytes of a value in words, with t
                                           "deactivate it first");
 }
 
-const ParameterDescription& must_be_text(const ParameterDescription& parameter, bool wanted) {
+const ParameterDescription& check_is_text(const ParameterDescription& parameter, bool wanted) {
   if (parameter.is_text() == wanted) return parameter;
   throw Error(ErrorKind::invalid_argument,
               "parameter \"" + parameter.id + "\" is a " + to_string(parameter.type) + ", " +
@@ -29,7 +29,7 @@ const ParameterDescription& must_be_text(const ParameterDescription& parameter, 
 
 void Instance::set_parameter(std::string_view id, const ParameterValue& value) {
   const std::size_t index = description_.parameter_index(id);
-  const ParameterDescription& parameter = must_be_text(description_.parameters[index], false);
+  const ParameterDescription& parameter = check_is_text(description_.parameters[index], false);
   parameter.check(value);
   if (set_parameter(index, value) == ParameterStatus::not_automatable) {
     refuse_while_active(description_.short_name, parameter.id);
@@ -55,13 +55,13 @@ bool Instance::get_parameter(std::size_t index, ParameterValue& value) const noe
 
 ParameterValue Instance::parameter_value(std::string_view id) const {
   const std::size_t index = description_.parameter_index(id);
-  must_be_text(description_.parameters[index], false);
+  check_is_text(description_.parameters[index], false);
   return parameters_.get(index);
 }
 
 void Instance::set_text(std::string_view id, std::string_view text) {
   const std::size_t index = description_.parameter_index(id);
-  const ParameterDescription& parameter = must_be_text(description_.parameters[index], true);
+  const ParameterDescription& parameter = check_is_text(description_.parameters[index], true);
   parameter.check_text(text);
   if (active()) refuse_while_active(description_.short_name, parameter.id);
   std::string kept(text);
@@ -74,13 +74,13 @@ void Instance::set_text(std::string_view id, std::string_view text) {
 
 std::string Instance::text(std::string_view id) const {
   const std::size_t index = description_.parameter_index(id);
-  must_be_text(description_.parameters[index], true);
+  check_is_text(description_.parameters[index], true);
   return parameters_.text(index);
 }
 
 std::string Instance::to_text(std::string_view id, const ParameterValue& value) {
   const std::size_t index = description_.parameter_index(id);
-  const ParameterDescription& parameter = must_be_text(description_.parameters[index], false);
+  const ParameterDescription& parameter = check_is_text(description_.parameters[index], false);
   parameter.check(value);
   if (parameter_text_ == nullptr) {
     return parameter.format(value);
@@ -108,7 +108,7 @@ std::string Instance::to_text(std::string_view id, const ParameterValue& value) 
 
 ParameterValue Instance::from_text(std::string_view id, std::string_view text) {
   const std::size_t index = description_.parameter_index(id);
-  const ParameterDescription& parameter = must_be_text(description_.parameters[index], false);
+  const ParameterDescription& parameter = check_is_text(description_.parameters[index], false);
   if (parameter_text_ == nullptr || text.size() > longest_text || !is_clean_text(text)) {
     return parameter.parse(text);
   }

@@ -53,7 +53,7 @@ std::int64_t read(const ctxb_input_stream* stream, void* destination, std::uint6
   return static_cast<std::int64_t>(piece);
 }
 
-void must_be_idle(const Instance& instance, const char* what) {
+void check_idle(const Instance& instance, const char* what) {
   if (!instance.active()) return;
   throw Error(ErrorKind::wrong_state, std::string("the state of plug-in ") +
                                           instance.description().short_name + " cannot be " + what +
@@ -63,7 +63,7 @@ void must_be_idle(const Instance& instance, const char* what) {
 }  // namespace
 
 std::vector<std::byte> Instance::save_state() {
-  must_be_idle(*this, "saved");
+  check_idle(*this, "saved");
   std::vector<std::byte> bytes;
   if (state_ == nullptr) return bytes;
   Writer writer{{sizeof(ctxb_output_stream), nullptr, write}, &bytes};
@@ -76,7 +76,7 @@ std::vector<std::byte> Instance::save_state() {
 }
 
 void Instance::load_state(const std::vector<std::byte>& state) {
-  must_be_idle(*this, "loaded");
+  check_idle(*this, "loaded");
   if (state_ == nullptr) {
     if (state.empty()) return;
     throw Error(ErrorKind::plugin_failed,

@@ -65,7 +65,7 @@ ctxb_status get_kernel_info(const ctxb_host* host, const ctxb_kernel* handle,
   constexpr const char* name = "get_kernel_info";
   return kernel_call(host, name, handle,
                      [&](Instance& instance, const Activation& activation, const Kernel& kernel) {
-                       if (!is_sound(info, CTXB_BYTES_THROUGH(ctxb_kernel_info, binary_version))) {
+                       if (!is_valid(info, CTXB_BYTES_THROUGH(ctxb_kernel_info, binary_version))) {
                          return null_argument(instance, name, "info");
                        }
                        ctxb_kernel_info filled{};
@@ -81,7 +81,7 @@ ctxb_status get_argument(const ctxb_host* host, const ctxb_kernel* handle, std::
   return kernel_call(
       host, name, handle,
       [&](Instance& instance, const Activation&, const Kernel& kernel) -> ctxb_status {
-        if (!is_sound(argument, CTXB_BYTES_THROUGH(ctxb_kernel_argument, bytes))) {
+        if (!is_valid(argument, CTXB_BYTES_THROUGH(ctxb_kernel_argument, bytes))) {
           return null_argument(instance, name, "argument");
         }
         if (!kernel.arguments_known) {

@@ -83,7 +83,7 @@ void LoadedLibrary::read_entry() {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorKind::plugin_entry, "\"" + path_.string() + "\": ctxb_plugin_entry " + why);
   };
-  if (!is_sound(entry_, CTXB_BYTES_THROUGH(ctxb_plugin_entry_type, abi_minor))) {
+  if (!is_valid(entry_, CTXB_BYTES_THROUGH(ctxb_plugin_entry_type, abi_minor))) {
     refuse("has a size of " + std::to_string(entry_->size) + " bytes and cannot be read");
   }
   // Nothing but size and major is looked at before they fit.
@@ -95,7 +95,7 @@ void LoadedLibrary::read_entry() {
                     std::to_string(CTXB_ABI_MINOR) +
                     ": get a build of the plug-in for it, or a newer host");
   }
-  if (!is_sound(entry_, CTXB_BYTES_THROUGH(ctxb_plugin_entry_type, get_factory))) {
+  if (!is_valid(entry_, CTXB_BYTES_THROUGH(ctxb_plugin_entry_type, get_factory))) {
     refuse("has a size of " + std::to_string(entry_->size) + " bytes; version 1.0 has " +
            std::to_string(sizeof(ctxb_plugin_entry_type)));
   }
@@ -138,7 +138,7 @@ void LoadedLibrary::read_factory() {
     refuse(std::string("get_factory gives none for ") + CTXB_PLUGIN_FACTORY_ID);
   }
   const auto* factory = static_cast<const ctxb_plugin_factory*>(given);
-  if (!is_sound(factory, CTXB_BYTES_THROUGH(ctxb_plugin_factory, create))) {
+  if (!is_valid(factory, CTXB_BYTES_THROUGH(ctxb_plugin_factory, create))) {
     refuse("the factory's size is not that of a ctxb_plugin_factory");
   }
   if (factory->count == nullptr || factory->describe == nullptr || factory->create == nullptr) {

@@ -18,13 +18,13 @@ using json::described;
 using json::Json;
 using json::Location;
 using json::member;
-using json::need;
+using json::required;
 
 constexpr const char* preset_schema = "ctxbroker.preset/1";
 constexpr std::size_t largest_preset = std::size_t{1} << 31;  // bytes: a state has at most 1 GiB
 
-const std::string& need_text(const Json& json, const Location& root, const char* name) {
-  const Json& value = need(json, root, name);
+const std::string& required_text(const Json& json, const Location& root, const char* name) {
+  const Json& value = required(json, root, name);
   if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
     member(root, name).refuse(described(value) + " is not allowed here; a text is");
   }
@@ -58,14 +58,14 @@ Json to_json(const PresetValue& value) {
 // Everything but the schema.
 Preset read_members_of(const Json& json, const Location& root) {
   Preset preset;
-  preset.plugin = need_text(json, root, "plugin");
+  preset.plugin = required_text(json, root, "plugin");
   if (!detail::is_reverse_dns(preset.plugin)) {
     member(root, "plugin")
         .refuse(json::quoted(preset.plugin) +
                 " is not a plug-in id; an id looks like com.example.name");
   }
-  preset.version = need_text(json, root, "version");
-  const Json& values = need(json, root, "values");
+  preset.version = required_text(json, root, "version");
+  const Json& values = required(json, root, "values");
   const Location place = member(root, "values");
   if (!values.is_object()) {
     place.refuse(described(values) +

@@ -22,13 +22,13 @@ inline constexpr std::uint32_t largest_struct = 65536;
 
 // Returns whether the struct is there, is aligned, and has a size in the allowed range.
 template <typename Struct>
-bool is_sound(const Struct* given, std::size_t least_bytes) noexcept {
+bool is_valid(const Struct* given, std::size_t least_bytes) noexcept {
   return given != nullptr && reinterpret_cast<std::uintptr_t>(given) % alignof(Struct) == 0 &&
          given->size >= least_bytes && given->size <= largest_struct;
 }
 
 // Returns element `index` of an array whose elements have the first element's size. The caller has
-// checked the first one with is_sound and is_step.
+// checked the first one with is_valid and is_step.
 template <typename Struct>
 const Struct* element(const Struct* first, std::size_t index) noexcept {
   const auto* bytes = reinterpret_cast<const std::byte*>(first);

@@ -91,7 +91,7 @@ void TenantImpl::close() {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
-    refuse_closed();
+    check_open();
     if (graphs_ != 0) {
       throw Error(ErrorKind::wrong_state,
                   "tenant " + identity_->name +
@@ -119,7 +119,7 @@ void TenantImpl::close() {
 
 std::shared_ptr<TenantImpl> TenantImpl::lend(const std::shared_ptr<TenantImpl>& tenant) {
   const std::lock_guard lock(tenant->mutex_);
-  tenant->refuse_closed();
+  tenant->check_open();
   ++tenant->graphs_;
   return {tenant.get(), [tenant](TenantImpl* one) { --one->graphs_; }};
 }

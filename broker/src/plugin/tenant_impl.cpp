@@ -191,7 +191,7 @@ std::shared_ptr<Lease> TenantImpl::renew(int device) {
   if (!order.by.empty()) request.asked_by = order.by;
   if (options_.per_thread_streams) request.per_thread_stream = identity_->name;
   const std::lock_guard lock(mutex_);
-  refuse_closed();
+  check_open();
   auto lease = broker_.leases().get(identity_, request);
   // While it closes, only code that ends with it gets in, on the thread that closes it.
   if (closing_by_ != std::thread::id()) lease->users().close();
@@ -200,7 +200,7 @@ std::shared_ptr<Lease> TenantImpl::renew(int device) {
   return lease;
 }
 
-void TenantImpl::refuse_closed() const {
+void TenantImpl::check_open() const {
   if (closed_ || (closing_by_ != std::thread::id() && closing_by_ != std::this_thread::get_id())) {
     throw Error(ErrorKind::wrong_state, "the tenant is closed", {.tenant = identity_->name});
   }
@@ -209,7 +209,7 @@ void TenantImpl::refuse_closed() const {
 Lease& TenantImpl::lease_after_refusal(Lease& refused, CUresult status) {
   if (status == CUDA_ERROR_INVALID_CONTEXT && !refused.lost()) {
     const std::lock_guard lock(mutex_);  // close holds it until it has decided
-    refuse_closed();
+    check_open();
     if (refused.users().is_open()) return refused;
   }
   if (refused.lost()) return lease(refused.device_ordinal());
@@ -232,9 +232,9 @@ CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "allocate: bytes is 0");
   DeviceMemory memory = make_device_memory(owned(device), bytes);
   const std::lock_guard lock(mutex_);
-  refuse_closed();
+  check_open();
   identity_->memory.take(bytes);
-  return enter(std::move(memory), bytes, holder(), &identity_->memory);
+  return record(std::move(memory), bytes, holder(), &identity_->memory);
 }
 
 void TenantImpl::release(CUdeviceptr address) {
@@ -253,30 +253,30 @@ void TenantImpl::release(CUdeviceptr address) {
               {.tenant = identity_->name});
 }
 
-SharedMemory TenantImpl::enter_shared(const std::shared_ptr<Lease>& lease,
-                                      const SharedMemory& memory, Budget* budget) {
+SharedMemory TenantImpl::record_shared(const std::shared_ptr<Lease>& lease,
+                                       const SharedMemory& memory, Budget* budget) {
   const std::lock_guard lock(mutex_);
   try {
-    refuse_closed();
+    check_open();
   } catch (...) {
     guarded(lease->target(), {}, [&] { return end_shared_memory(lease->table(), memory); });
     throw;
   }
   if (budget != nullptr) budget->take(memory.bytes);
-  enter(memory, lease, holder(), budget);
+  record(memory, lease, holder(), budget);
   return memory;
 }
 
 SharedMemory TenantImpl::allocate_shareable(std::uint64_t bytes, int device) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "shareable: bytes is 0");
   const std::shared_ptr<Lease> lease = owned(device);
-  return enter_shared(lease, make_shared_memory(lease, bytes), &identity_->memory);
+  return record_shared(lease, make_shared_memory(lease, bytes), &identity_->memory);
 }
 
 SharedMemory TenantImpl::import_memory(int descriptor, std::uint64_t bytes, int device) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "imported: bytes is 0");
   const std::shared_ptr<Lease> lease = owned(device);
-  return enter_shared(lease, import_shared_memory(lease, descriptor, bytes), nullptr);
+  return record_shared(lease, import_shared_memory(lease, descriptor, bytes), nullptr);
 }
 
 ExportedMemory TenantImpl::export_memory(CUdeviceptr address) {
@@ -304,8 +304,8 @@ ExportedMemory TenantImpl::export_memory(CUdeviceptr address) {
 CUstream TenantImpl::create_stream(int device) {
   Stream stream = detail::create_stream(owned(device));
   const std::lock_guard lock(mutex_);
-  refuse_closed();
-  return enter(std::move(stream), holder());
+  check_open();
+  return record(std::move(stream), holder());
 }
 
 void TenantImpl::destroy_stream(CUstream stream) {

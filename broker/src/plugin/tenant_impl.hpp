@@ -111,8 +111,8 @@ class TenantImpl final : private LeaseSource {
   void wait_for_other_devices(const Leases& leases, int device) noexcept;
   // Of what the host makes for the tenant.
   Holder holder() const noexcept { return {.tenant = identity_->id, .origin = Origin::host_api}; }
-  SharedMemory enter_shared(const std::shared_ptr<Lease>& lease, const SharedMemory& memory,
-                            Budget* budget);
+  SharedMemory record_shared(const std::shared_ptr<Lease>& lease, const SharedMemory& memory,
+                             Budget* budget);
   void close_to_users();
   void end_leases() noexcept;
   struct Slot {
@@ -135,8 +135,8 @@ class TenantImpl final : private LeaseSource {
   // For the gate.
   CUresult lease(int device, TranslatedLease* lease) noexcept override;
   bool has_lease(int device) noexcept override;
-  int device_of(CUcontext context) noexcept override;
-  int device_meant_by(CUcontext context) noexcept override;
+  int find_device(CUcontext context) noexcept override;
+  int find_unused_device(CUcontext context) noexcept override;
   bool relieve(CUcontext context) noexcept override;
   bool holds(CUcontext context) noexcept override;
   bool holds_green(CUgreenCtx green) noexcept override;
@@ -147,7 +147,7 @@ class TenantImpl final : private LeaseSource {
   std::optional<CUresult> end(const LeaseGeneration& made_in, Lease::Thing thing) noexcept override;
   Waiting waiting(CUcontext context) noexcept override;
   [[gnu::cold, gnu::noinline]] std::shared_ptr<Lease> renew(int device);
-  void refuse_closed() const;
+  void check_open() const;
   std::shared_ptr<Lease> owned(int device);
 
   BrokerImpl& broker_;

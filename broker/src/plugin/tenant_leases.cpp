@@ -84,7 +84,7 @@ void use(DeviceHold& hold) noexcept {
 
 }  // namespace
 
-int TenantImpl::device_of(CUcontext context) noexcept {
+int TenantImpl::find_device(CUcontext context) noexcept {
   if (const auto lease = lease_with(context)) return lease->device_ordinal();
   for (int device = 0; device < device_count(); ++device) {
     DeviceHold& hold = broker_.leases().device(device);
@@ -95,7 +95,7 @@ int TenantImpl::device_of(CUcontext context) noexcept {
   return -1;
 }
 
-int TenantImpl::device_meant_by(CUcontext context) noexcept {
+int TenantImpl::find_unused_device(CUcontext context) noexcept {
   for (int device = 0; device < device_count(); ++device) {
     DeviceHold& hold = broker_.leases().device(device);
     if (hold.in_use()) continue;
@@ -110,7 +110,7 @@ int TenantImpl::device_meant_by(CUcontext context) noexcept {
 // The broker's own work, although a call of the tenant's asks for it.
 bool TenantImpl::relieve(CUcontext context) noexcept {
   const HostFrame frame;
-  const int device = device_of(context);
+  const int device = find_device(context);
   if (device < 0) return false;
   const auto lease = lease_with(context);
   DeviceHold& hold = broker_.leases().device(device);

@@ -9,8 +9,8 @@ namespace {
 bool active(const Subject& subject) {
   unsigned int flags = 0;
   int is_active = 0;
-  subject.need(subject.table().primary_get_state(subject.device(), &flags, &is_active),
-               "cuDevicePrimaryCtxGetState");
+  subject.check_call(subject.table().primary_get_state(subject.device(), &flags, &is_active),
+                     "cuDevicePrimaryCtxGetState");
   return is_active != 0;
 }
 
@@ -25,13 +25,13 @@ bool ended(const Subject& subject, CUcontext context) {
 
 void probe_shield(const Subject& subject) {
   const DriverTable& table = subject.table();
-  subject.need_entry(table.primary_reset != nullptr && table.primary_get_state != nullptr,
-                     "cuDevicePrimaryCtxReset_v2");
-  subject.need(table.primary_reset(subject.device()), "cuDevicePrimaryCtxReset_v2");
+  subject.check_entry(table.primary_reset != nullptr && table.primary_get_state != nullptr,
+                      "cuDevicePrimaryCtxReset_v2");
+  subject.check_call(table.primary_reset(subject.device()), "cuDevicePrimaryCtxReset_v2");
   tell_value("shield.control", active(subject) ? 0 : 1);
 
   CUcontext again = nullptr;
-  subject.need(table.primary_retain(&again, subject.device()), "cuDevicePrimaryCtxRetain");
+  subject.check_call(table.primary_retain(&again, subject.device()), "cuDevicePrimaryCtxRetain");
   Inside inside(subject, again);
   constexpr unsigned int written = 4711;
   const CUdeviceptr address = subject.memory(64);
@@ -53,12 +53,12 @@ void probe_fault(const Subject& subject) {
   for (std::size_t i = 0; i < subject.driver().handles.size() && elsewhere == nullptr; ++i) {
     const CUdevice other = subject.driver().handles[i];
     if (other == subject.device()) continue;
-    subject.need(table.ctx_create(&elsewhere, 0, other), "cuCtxCreate_v2");
+    subject.check_call(table.ctx_create(&elsewhere, 0, other), "cuCtxCreate_v2");
     subject.pop();
   }
   {
     Inside inside(subject, faulty);
-    subject.need(subject.launch(subject.kernel("stop"), nullptr, 0), "cuLaunchKernel");
+    subject.check_call(subject.launch(subject.kernel("stop"), nullptr, 0), "cuLaunchKernel");
     if (table.ctx_synchronize() == CUDA_SUCCESS) {
       tell_failure("a kernel that traps went well");
       return;
@@ -106,7 +106,7 @@ void probe_memory(const Subject& subject) {
     }
   }
   Inside inside(subject, owner);
-  subject.need(subject.read_word(address, &found), "cuMemcpyDtoHAsync_v2");
+  subject.check_call(subject.read_word(address, &found), "cuMemcpyDtoHAsync_v2");
   tell_value("memory.kernel", found == written + 1 ? 1 : 0);
 }
 
@@ -137,9 +137,10 @@ void probe_stream(const Subject& subject) {
 
 void probe_partition(const Subject& subject) {
   int multiprocessors = 0;
-  subject.need(subject.table().device_get_attribute(
-                   &multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, subject.device()),
-               "cuDeviceGetAttribute");
+  subject.check_call(
+      subject.table().device_get_attribute(
+          &multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, subject.device()),
+      "cuDeviceGetAttribute");
   tell_value("partition.multiprocessors", multiprocessors);
   const std::vector<CUdevResource> groups = subject.smallest_groups();
   const unsigned int smallest = groups.front().sm.smCount;

@@ -144,8 +144,8 @@ constexpr Probe probes[] = {
     {"waits_green", probe_waits_green},
 };
 
-ProcessEnd run_probing_process(const ProbeOptions& options,
-                               const std::vector<std::string>& arguments) {
+ProcessExit run_probing_process(const ProbeOptions& options,
+                                const std::vector<std::string>& arguments) {
   try {
     return run_process(options.program, arguments, options.deadline);
   } catch (const std::system_error& error) {

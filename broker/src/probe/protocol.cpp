@@ -83,7 +83,7 @@ struct Ending {
   std::string reason;
 };
 
-Ending ending(const ProcessEnd& end, const Heard& heard) {
+Ending ending(const ProcessExit& end, const Heard& heard) {
   const std::string words = heard.last_words.empty() ? "" : "; its last words: " + heard.last_words;
   if (end.timed_out) {
     return {ProbeOutcome::timed_out, "the probing process was ended at its deadline" + words};
@@ -143,7 +143,7 @@ void tell_failure(std::string_view reason) {
   tell(failure_mark, one_line);
 }
 
-void take_answers(std::string_view probe, const ProcessEnd& end,
+void take_answers(std::string_view probe, const ProcessExit& end,
                   std::vector<ProbeAnswer>& answers) {
   const Heard heard = listen(probe, end.output, answers);
   const Ending how = ending(end, heard);

@@ -32,6 +32,7 @@ void tell_failure(std::string_view reason);  // the whole probe failed
 
 // Copies the answers of the process `probe` into `answers`. A question that the process left open
 // gets a reason from how the process ended.
-void take_answers(std::string_view probe, const ProcessEnd& end, std::vector<ProbeAnswer>& answers);
+void take_answers(std::string_view probe, const ProcessExit& end,
+                  std::vector<ProbeAnswer>& answers);
 
 }  // namespace ctxbroker::detail

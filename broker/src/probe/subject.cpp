@@ -50,11 +50,11 @@ Subject::Subject(const Driver& driver, int ordinal) : driver_(driver), ordinal_(
     throw Error(ErrorKind::no_device, "there is no device " + std::to_string(ordinal));
   }
   device_ = driver.handles[static_cast<std::size_t>(ordinal)];
-  need(table().primary_retain(&primary_, device_), "cuDevicePrimaryCtxRetain");
+  check_call(table().primary_retain(&primary_, device_), "cuDevicePrimaryCtxRetain");
   push(primary_);
 }
 
-void Subject::need(CUresult status, const char* call) const {
+void Subject::check_call(CUresult status, const char* call) const {
   check(driver_.table, status, call, {.device = ordinal_},
         [&] { return std::string(call) + " failed"; });
 }
@@ -66,24 +66,24 @@ void Subject::refuse_missing(const char* call) const {
 
 CUcontext Subject::private_context() const {
   CUcontext made = nullptr;
-  need(table().ctx_create(&made, 0, device_), "cuCtxCreate_v2");
+  check_call(table().ctx_create(&made, 0, device_), "cuCtxCreate_v2");
   pop();
   return made;
 }
 
 std::vector<CUdevResource> Subject::split(unsigned int least) const {
-  need_entry(table().device_get_resource != nullptr && table().split_multiprocessors != nullptr,
-             "cuDevSmResourceSplitByCount");
+  check_entry(table().device_get_resource != nullptr && table().split_multiprocessors != nullptr,
+              "cuDevSmResourceSplitByCount");
   CUdevResource whole = {};
-  need(table().device_get_resource(device_, &whole, CU_DEV_RESOURCE_TYPE_SM),
-       "cuDeviceGetDevResource");
+  check_call(table().device_get_resource(device_, &whole, CU_DEV_RESOURCE_TYPE_SM),
+             "cuDeviceGetDevResource");
   unsigned int count = 0;
-  need(table().split_multiprocessors(nullptr, &count, &whole, nullptr, 0, least),
-       "cuDevSmResourceSplitByCount");
+  check_call(table().split_multiprocessors(nullptr, &count, &whole, nullptr, 0, least),
+             "cuDevSmResourceSplitByCount");
   std::vector<CUdevResource> groups(count);
   if (count != 0) {
-    need(table().split_multiprocessors(groups.data(), &count, &whole, nullptr, 0, least),
-         "cuDevSmResourceSplitByCount");
+    check_call(table().split_multiprocessors(groups.data(), &count, &whole, nullptr, 0, least),
+               "cuDevSmResourceSplitByCount");
   }
   groups.resize(count);
   return groups;
@@ -91,36 +91,36 @@ std::vector<CUdevResource> Subject::split(unsigned int least) const {
 
 std::vector<CUdevResource> Subject::smallest_groups(std::size_t least) const {
   std::vector<CUdevResource> groups = split(1);
-  need_entry(groups.size() >= least, "cuDevSmResourceSplitByCount");
+  check_entry(groups.size() >= least, "cuDevSmResourceSplitByCount");
   return groups;
 }
 
 CUcontext Subject::green(CUdevResource resource) const {
-  need_entry(table().describe_resources != nullptr && table().green_create != nullptr &&
-                 table().green_context != nullptr,
-             "cuGreenCtxCreate");
+  check_entry(table().describe_resources != nullptr && table().green_create != nullptr &&
+                  table().green_context != nullptr,
+              "cuGreenCtxCreate");
   CUdevResourceDesc description = nullptr;
   CUgreenCtx made = nullptr;
   CUcontext context = nullptr;
-  need(table().describe_resources(&description, &resource, 1), "cuDevResourceGenerateDesc");
-  need(table().green_create(&made, description, device_, CU_GREEN_CTX_DEFAULT_STREAM),
-       "cuGreenCtxCreate");
-  need(table().green_context(&context, made), "cuCtxFromGreenCtx");
+  check_call(table().describe_resources(&description, &resource, 1), "cuDevResourceGenerateDesc");
+  check_call(table().green_create(&made, description, device_, CU_GREEN_CTX_DEFAULT_STREAM),
+             "cuGreenCtxCreate");
+  check_call(table().green_context(&context, made), "cuCtxFromGreenCtx");
   return context;
 }
 
 CUfunction Subject::kernel(const char* name) const {
   CUmodule module = nullptr;
   CUfunction function = nullptr;
-  need(table().module_load_data_ex(&module, probe_kernels, 0, nullptr, nullptr),
-       "cuModuleLoadDataEx");
-  need(table().module_get_function(&function, module, name), "cuModuleGetFunction");
+  check_call(table().module_load_data_ex(&module, probe_kernels, 0, nullptr, nullptr),
+             "cuModuleLoadDataEx");
+  check_call(table().module_get_function(&function, module, name), "cuModuleGetFunction");
   return function;
 }
 
 CUdeviceptr Subject::memory(std::size_t bytes) const {
   CUdeviceptr address = 0;
-  need(table().mem_alloc(&address, bytes), "cuMemAlloc_v2");
+  check_call(table().mem_alloc(&address, bytes), "cuMemAlloc_v2");
   return address;
 }
 
@@ -130,8 +130,8 @@ CUresult Subject::launch(CUfunction kernel, CUstream stream, CUdeviceptr argumen
 }
 
 void Subject::set_word(CUdeviceptr address, unsigned int value) const {
-  need(table().memset_d32_async(address, value, 1, nullptr), "cuMemsetD32Async");
-  need(table().ctx_synchronize(), "cuCtxSynchronize");
+  check_call(table().memset_d32_async(address, value, 1, nullptr), "cuMemsetD32Async");
+  check_call(table().ctx_synchronize(), "cuCtxSynchronize");
 }
 
 CUresult Subject::read_word(CUdeviceptr address, unsigned int* value) const {
@@ -141,17 +141,17 @@ CUresult Subject::read_word(CUdeviceptr address, unsigned int* value) const {
 
 CUstream Subject::stream() const {
   CUstream made = nullptr;
-  need(table().stream_create(&made, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  check_call(table().stream_create(&made, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   return made;
 }
 
 void Subject::push(CUcontext context) const {
-  need(table().ctx_push(context), "cuCtxPushCurrent_v2");
+  check_call(table().ctx_push(context), "cuCtxPushCurrent_v2");
 }
 
 void Subject::pop() const {
   CUcontext popped = nullptr;
-  need(table().ctx_pop(&popped), "cuCtxPopCurrent_v2");
+  check_call(table().ctx_pop(&popped), "cuCtxPopCurrent_v2");
 }
 
 Inside::~Inside() {

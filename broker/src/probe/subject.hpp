@@ -22,9 +22,9 @@ class Subject {
   CUdevice device() const noexcept { return device_; }
   CUcontext primary() const noexcept { return primary_; }
 
-  void need(CUresult status, const char* call) const;
+  void check_call(CUresult status, const char* call) const;
   // Throws when the driver lacks an optional function.
-  void need_entry(bool there, const char* call) const {
+  void check_entry(bool there, const char* call) const {
     if (!there) refuse_missing(call);
   }
 

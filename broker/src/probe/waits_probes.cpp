@@ -68,13 +68,13 @@ class Beside {
     hold_ = subject_.kernel("hold");
     stream_ = subject_.stream();
     void* page = nullptr;
-    subject_.need(subject_.table().mem_alloc_host(&page, sizeof(unsigned int)),
-                  "cuMemAllocHost_v2");
+    subject_.check_call(subject_.table().mem_alloc_host(&page, sizeof(unsigned int)),
+                        "cuMemAllocHost_v2");
     flag_ = static_cast<unsigned int*>(page);
     // Launch once without waiting, so that the cost of a first launch is not measured.
     set_flag(1);
     run();
-    subject_.need(subject_.table().stream_synchronize(stream_), "cuStreamSynchronize");
+    subject_.check_call(subject_.table().stream_synchronize(stream_), "cuStreamSynchronize");
   }
 
   double milliseconds(const std::function<void()>& call) {
@@ -98,7 +98,7 @@ class Beside {
     const auto end = Clock::now();
     later.join();
     Inside inside(subject_, contexts_.busy);
-    subject_.need(subject_.table().stream_synchronize(stream_), "cuStreamSynchronize");
+    subject_.check_call(subject_.table().stream_synchronize(stream_), "cuStreamSynchronize");
     if (!failure.empty()) throw Error(ErrorKind::driver_call, failure);
     return std::chrono::duration<double, std::milli>(end - begin).count();
   }
@@ -107,7 +107,7 @@ class Beside {
   void set_flag(unsigned int value) { std::atomic_ref<unsigned int>(*flag_).store(value); }
   void run() {
     const auto address = reinterpret_cast<CUdeviceptr>(flag_);
-    subject_.need(subject_.launch(hold_, stream_, address), "cuLaunchKernel");
+    subject_.check_call(subject_.launch(hold_, stream_, address), "cuLaunchKernel");
   }
 
   const Subject& subject_;
@@ -125,7 +125,7 @@ void runtime_waits(const Subject& subject, Beside& beside, Neighbours contexts,
     tell_missing(name + "cuda_free", runtime.missing);
     return;
   }
-  const auto need = [&](int status, const char* call) {
+  const auto check_call = [&](int status, const char* call) {
     if (status != 0) {
       throw Error(ErrorKind::driver_call,
                   std::string(call) + " failed with status " + std::to_string(status));
@@ -134,14 +134,14 @@ void runtime_waits(const Subject& subject, Beside& beside, Neighbours contexts,
   void* memory = nullptr;
   {
     Inside inside(subject, contexts.caller);
-    need(runtime.allocate(&memory, 1 << 20), "cudaMalloc");
-    need(runtime.device_synchronize(), "cudaDeviceSynchronize");
+    check_call(runtime.allocate(&memory, 1 << 20), "cudaMalloc");
+    check_call(runtime.device_synchronize(), "cudaDeviceSynchronize");
   }
   tell_value(name + "device_synchronize", beside.milliseconds([&] {
-    need(runtime.device_synchronize(), "cudaDeviceSynchronize");
+    check_call(runtime.device_synchronize(), "cudaDeviceSynchronize");
   }));
   tell_value(name + "cuda_free",
-             beside.milliseconds([&] { need(runtime.free(memory), "cudaFree"); }));
+             beside.milliseconds([&] { check_call(runtime.free(memory), "cudaFree"); }));
 }
 
 void measure(const Subject& subject, Neighbours contexts, const std::string& name) {
@@ -150,14 +150,15 @@ void measure(const Subject& subject, Neighbours contexts, const std::string& nam
   {
     Inside inside(subject, contexts.caller);
     address = subject.memory(1 << 20);
-    subject.need(table.ctx_synchronize(), "cuCtxSynchronize");
+    subject.check_call(table.ctx_synchronize(), "cuCtxSynchronize");
   }
   Beside beside(subject, contexts);
   tell_value(name + "synchronize", beside.milliseconds([&] {
-    subject.need(table.ctx_synchronize(), "cuCtxSynchronize");
+    subject.check_call(table.ctx_synchronize(), "cuCtxSynchronize");
   }));
-  tell_value(name + "free",
-             beside.milliseconds([&] { subject.need(table.mem_free(address), "cuMemFree_v2"); }));
+  tell_value(name + "free", beside.milliseconds([&] {
+    subject.check_call(table.mem_free(address), "cuMemFree_v2");
+  }));
   runtime_waits(subject, beside, contexts, name);
 }
 

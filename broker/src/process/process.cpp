@@ -42,9 +42,9 @@ bool read_all(int file, Clock::time_point end, std::string& text) {
 
 }  // namespace
 
-ProcessEnd run_process(const std::filesystem::path& program,
-                       const std::vector<std::string>& arguments,
-                       std::chrono::milliseconds deadline) {
+ProcessExit run_process(const std::filesystem::path& program,
+                        const std::vector<std::string>& arguments,
+                        std::chrono::milliseconds deadline) {
   std::array<int, 2> ends{-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw cannot_start(program, errno);
   const Descriptor read_end(ends[0]);
@@ -55,7 +55,7 @@ ProcessEnd run_process(const std::filesystem::path& program,
   const pid_t child = start_child(program, arguments, options);
   write_end.close();
 
-  ProcessEnd result;
+  ProcessExit result;
   int status = -1;
   result.timed_out =
       !read_all(read_end.get(), end, result.output) || !wait_for_end(child, end, status);

@@ -9,7 +9,7 @@
 
 namespace ctxbroker::detail {
 
-struct ProcessEnd {
+struct ProcessExit {
   int exit_status = -1;    // -1 when a signal ended the process
   int signal = 0;          // the signal that ended the process, or 0
   bool timed_out = false;  // the process was killed at its deadline
@@ -18,8 +18,8 @@ struct ProcessEnd {
 
 // Runs the program with an empty standard input and waits for its end. Throws
 // std::system_error when the program cannot be started.
-ProcessEnd run_process(const std::filesystem::path& program,
-                       const std::vector<std::string>& arguments,
-                       std::chrono::milliseconds deadline);
+ProcessExit run_process(const std::filesystem::path& program,
+                        const std::vector<std::string>& arguments,
+                        std::chrono::milliseconds deadline);
 
 }  // namespace ctxbroker::detail

@@ -48,7 +48,7 @@ ScanOptions read_scan_options(const ctxb_scan_options* options) {
 }
 
 const ScannedLibrary& library_of(const ctxb_scan* scan, std::uint32_t library) {
-  need(scan != nullptr, "scan is null");
+  check_argument(scan != nullptr, "scan is null");
   return element_of(scan->result.libraries, library, "the scan", "library");
 }
 
@@ -56,8 +56,8 @@ const ScannedLibrary& library_of(const ctxb_scan* scan, std::uint32_t library) {
 }  // namespace ctxbroker::detail
 
 using ctxbroker::detail::answered;
+using ctxbroker::detail::check_argument;
 using ctxbroker::detail::give;
-using ctxbroker::detail::need;
 
 ctxb_status ctxb_scan_run(const ctxb_scan_options* options, ctxb_scan** scan) {
   if (scan != nullptr) *scan = nullptr;
@@ -127,7 +127,7 @@ ctxb_status ctxb_scan_find(const ctxb_scan* scan, const char* name, ctxb_found_p
 
 ctxb_status ctxb_scan_write(const ctxb_scan* scan, ctxb_text_function write, void* data) {
   return ctxbroker::detail::send(write, data, [&](const auto& pass) {
-    need(scan != nullptr, "scan is null");
+    check_argument(scan != nullptr, "scan is null");
     pass(ctxbroker::to_json(scan->result));
   });
 }

@@ -35,7 +35,7 @@ class Crew {
         files_(files),
         members_(std::clamp<std::size_t>(files.size(), 1, orders.at_once)) {}
 
-  CrewEnd work() {
+  CrewResult work() {
     while (end_.trouble.empty() && !end_.stopped) {
       for (Member& member : members_) give_work(member);
       const bool busy = std::any_of(members_.begin(), members_.end(),
@@ -131,12 +131,12 @@ class Crew {
   const std::vector<std::filesystem::path>& files_;
   std::vector<Member> members_;
   std::size_t next_ = 0;
-  CrewEnd end_;
+  CrewResult end_;
 };
 
 }  // namespace
 
-CrewEnd examine_all(const CrewOrders& orders, const std::vector<std::filesystem::path>& files) {
+CrewResult examine_all(const CrewOrders& orders, const std::vector<std::filesystem::path>& files) {
   return Crew(orders, files).work();
 }
 

@@ -21,7 +21,7 @@ struct CrewOrders {
   std::function<void(std::size_t, const Examination&)> done;
 };
 
-struct CrewEnd {
+struct CrewResult {
   bool stopped = false;  // by `begins`
   // Why the scanning program does not work here, as a sentence without a subject: files that are
   // not done have not been looked at. Empty: all is well.
@@ -30,6 +30,6 @@ struct CrewEnd {
 
 // Has all files examined, and calls `done` once for each, in any order. A scanning program that
 // ends or does not answer costs the file that it was at. The programs have ended when this returns.
-CrewEnd examine_all(const CrewOrders& orders, const std::vector<std::filesystem::path>& files);
+CrewResult examine_all(const CrewOrders& orders, const std::vector<std::filesystem::path>& files);
 
 }  // namespace ctxbroker::detail

@@ -22,7 +22,7 @@ Manifest parse(std::string_view text, const std::string& document, const fs::pat
   const Location root{document, "$"};
   const Json json = json::parse_document(text, root, manifest_schema);
   Manifest manifest;
-  const Json& id = json::need(json, root, "build_id");
+  const Json& id = json::required(json, root, "build_id");
   const bool is_hexadecimal =
       id.is_string() && !id.get_ref<const std::string&>().empty() &&
       id.get_ref<const std::string&>().find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -30,7 +30,7 @@ Manifest parse(std::string_view text, const std::string& document, const fs::pat
     member(root, "build_id").refuse(json::described(id) + " is no build-id in hexadecimal digits");
   }
   manifest.build_id = id.get<std::string>();
-  manifest.plugins = detail::read_plugins(json::need(json, root, "plugins"),
+  manifest.plugins = detail::read_plugins(json::required(json, root, "plugins"),
                                           member(root, "plugins"), library.string());
   return manifest;
 }

@@ -29,17 +29,17 @@ namespace fs = std::filesystem;
 constexpr const char* program_name = "ctxb-scan";
 constexpr unsigned most_at_once = 64;
 
-void need_option(bool holds, const std::string& what) {
+void check_option(bool holds, const std::string& what) {
   if (!holds) throw Error(ErrorKind::invalid_argument, "ScanOptions::" + what);
 }
 
 void check_scan(const ScanOptions& options) {
-  need_option(options.deadline.count() >= 1, "deadline has to be at least 1 ms");
-  need_option(options.deadline <= std::chrono::hours(24), "deadline has to be at most a day");
-  need_option(options.at_once <= most_at_once, "at_once has to be at most 64");
+  check_option(options.deadline.count() >= 1, "deadline has to be at least 1 ms");
+  check_option(options.deadline <= std::chrono::hours(24), "deadline has to be at most a day");
+  check_option(options.at_once <= most_at_once, "at_once has to be at most 64");
   for (const auto* list : {&options.allow, &options.deny}) {
     for (const std::string& pattern : *list) {
-      need_option(!pattern.empty(), "allow and deny must not hold an empty pattern");
+      check_option(!pattern.empty(), "allow and deny must not hold an empty pattern");
     }
   }
 }
@@ -195,7 +195,7 @@ class Scan {
       take(files_[unknown[at]], result_.libraries[unknown[at]], examination);
       goes_on = tell(at, false) && goes_on;
     };
-    const CrewEnd end = examine_all(orders, paths);
+    const CrewResult end = examine_all(orders, paths);
     if (!end.trouble.empty()) {
       result_.notes.push_back("the scanning program \"" + program.string() + "\" " + end.trouble +
                               "; install ctxb-scan with the broker, or name another program in "

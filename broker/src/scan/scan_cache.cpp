@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using json::Json;
 using json::Location;
 using json::member;
-using json::need;
+using json::required;
 
 constexpr const char* cache_schema = "ctxbroker.scan_cache/1";
 constexpr std::size_t largest_cache = std::size_t{256} << 20;  // bytes
@@ -34,19 +34,19 @@ std::string header_line() {
 }
 
 std::string line_text(const Json& json, const Location& line, const char* name) {
-  const Json& value = need(json, line, name);
+  const Json& value = required(json, line, name);
   if (!value.is_string()) member(line, name).refuse("it is no text");
   return value.get<std::string>();
 }
 
 std::uint64_t line_number(const Json& json, const Location& line, const char* name) {
-  const auto number = json::whole_number(need(json, line, name), INT64_MAX);
+  const auto number = json::whole_number(required(json, line, name), INT64_MAX);
   if (!number) member(line, name).refuse("it is no whole number");
   return *number;
 }
 
 std::int64_t line_time(const Json& json, const Location& line, const char* name) {
-  const Json& value = need(json, line, name);
+  const Json& value = required(json, line, name);
   if (!value.is_number_integer()) member(line, name).refuse("it is no whole number");
   return value.get<std::int64_t>();
 }
@@ -69,7 +69,7 @@ CacheEntry read_entry(const Json& json, const Location& line, const std::string&
         std::min<std::uint64_t>(line_number(json, line, "strikes"), UINT32_MAX));
   }
   if (entry.state == LibraryState::enabled || json.contains("plugins")) {
-    entry.plugins = read_plugins(need(json, line, "plugins"), member(line, "plugins"), path);
+    entry.plugins = read_plugins(required(json, line, "plugins"), member(line, "plugins"), path);
   }
   return entry;
 }

@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t most_job_inputs = 65536;
 constexpr std::size_t most_values = std::size_t{1} << 20;  // of one answer
 
-void need(bool good, const char* text) {
+void check_given(bool good, const char* text) {
   if (!good) throw Error(ErrorKind::invalid_argument, text);
 }
 
@@ -49,13 +49,14 @@ void pass_record(const RecordSink& sink, const std::string& worker, const void* 
   sink(record);
 }
 
-// A stand-by's end is not the graph's: records say so, and on_end does not hear of it.
+// A stand-by's end is not the graph's: records say so, and on_exit does not hear of it.
 WorkerOptions worker_options(const WorkerGraphOptions& given,
                              const std::shared_ptr<std::atomic<bool>>& in_charge,
                              const std::shared_ptr<DoneJobs>& done_jobs) {
   WorkerOptions options = given.worker;
-  need(options.module.empty() && !options.on_notification,
-       "WorkerGraphOptions::worker has a module or on_notification, which the graph sets itself");
+  check_given(
+      options.module.empty() && !options.on_notification,
+      "WorkerGraphOptions::worker has a module or on_notification, which the graph sets itself");
   if (options.name.empty()) options.name = "graph";
   if (options.program.empty()) options.program = beside_this_library("ctxbroker/ctxbroker-worker");
   options.message_bytes = 4096;
@@ -68,9 +69,9 @@ WorkerOptions worker_options(const WorkerGraphOptions& given,
       sink(named);
     };
   }
-  options.on_end = [on_end = given.worker.on_end, in_charge, done_jobs](const WorkerEnd& end) {
+  options.on_exit = [on_exit = given.worker.on_exit, in_charge, done_jobs](const WorkerExit& end) {
     done_jobs->end();
-    if (on_end && *in_charge) on_end(end);
+    if (on_exit && *in_charge) on_exit(end);
   };
   options.on_notification = [sink = options.records, worker = options.name, done_jobs](
                                 std::uint32_t type, const void* data, std::size_t bytes) {
@@ -92,19 +93,21 @@ WorkerGraphOptions with_whole_paths(WorkerGraphOptions options) {
 
 WorkerGraphDescription checked(WorkerGraphDescription description,
                                const WorkerGraphOptions& options) {
-  need(!description.nodes.empty(), "WorkerGraphDescription::nodes is empty");
-  need(!description.edges.empty() ||
-           (description.inputs.size() == 1 && description.outputs.size() == 1),
-       "WorkerGraphDescription has no edges, so it is a row, which has one input and one output");
+  check_given(!description.nodes.empty(), "WorkerGraphDescription::nodes is empty");
+  check_given(
+      !description.edges.empty() ||
+          (description.inputs.size() == 1 && description.outputs.size() == 1),
+      "WorkerGraphDescription has no edges, so it is a row, which has one input and one output");
   const GraphOptions& graph = options.graph;
-  need(graph.jobs_waiting == 0,
-       "GraphOptions::jobs_waiting is set, and no job waits in a graph in a worker; set it to 0");
-  need(graph.jobs_in_flight >= 1 && graph.jobs_in_flight <= 64,
-       "GraphOptions::jobs_in_flight must be 1 to 64");
-  need(!options.retry || !options.dry_while_away,
-       "WorkerGraphOptions::retry and dry_while_away cannot both be set; choose one");
-  need(options.job_timeout.count() >= 0 && options.end_timeout.count() >= 0,
-       "WorkerGraphOptions::job_timeout and end_timeout must not be negative");
+  check_given(
+      graph.jobs_waiting == 0,
+      "GraphOptions::jobs_waiting is set, and no job waits in a graph in a worker; set it to 0");
+  check_given(graph.jobs_in_flight >= 1 && graph.jobs_in_flight <= 64,
+              "GraphOptions::jobs_in_flight must be 1 to 64");
+  check_given(!options.retry || !options.dry_while_away,
+              "WorkerGraphOptions::retry and dry_while_away cannot both be set; choose one");
+  check_given(options.job_timeout.count() >= 0 && options.end_timeout.count() >= 0,
+              "WorkerGraphOptions::job_timeout and end_timeout must not be negative");
   std::size_t number = 0;
   for (WorkerNode& node : description.nodes) {
     node.library = std::filesystem::absolute(node.library);
@@ -114,24 +117,24 @@ WorkerGraphDescription checked(WorkerGraphDescription description,
 }
 
 void check_activation(const WorkerGraphDescription& graph, Media media,
-                      const ActivationSizes& sizes, const std::vector<GraphEnd>& inputs,
-                      const std::vector<GraphEnd>& outputs) {
-  const auto same_names = [](const std::vector<GraphEnd>& a, const std::vector<GraphEnd>& b) {
+                      const ActivationSizes& sizes, const std::vector<GraphPort>& inputs,
+                      const std::vector<GraphPort>& outputs) {
+  const auto same_names = [](const std::vector<GraphPort>& a, const std::vector<GraphPort>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](const GraphEnd& x, const GraphEnd& y) { return x.name == y.name; });
+                      [](const GraphPort& x, const GraphPort& y) { return x.name == y.name; });
   };
-  need(same_names(inputs, graph.inputs) && same_names(outputs, graph.outputs),
-       "graph: activate got other ends than the graph has");
-  need(sizes.max_width != 0 && sizes.max_height != 0,
-       "graph: ActivationSizes::max_width and max_height must be at least 1");
-  need(std::isfinite(sizes.sample_rate) && sizes.sample_rate >= 0,
-       "graph: ActivationSizes::sample_rate must be a finite number of Hz, 0 for images");
-  const auto has_other_samples = [&](const GraphEnd& end) {
-    return sizes.sample_rate > 0 && end.samples != SampleType::float32;
+  check_given(same_names(inputs, graph.inputs) && same_names(outputs, graph.outputs),
+              "graph: activate got other ports than the graph has");
+  check_given(sizes.max_width != 0 && sizes.max_height != 0,
+              "graph: ActivationSizes::max_width and max_height must be at least 1");
+  check_given(std::isfinite(sizes.sample_rate) && sizes.sample_rate >= 0,
+              "graph: ActivationSizes::sample_rate must be a finite number of Hz, 0 for images");
+  const auto has_other_samples = [&](const GraphPort& port) {
+    return sizes.sample_rate > 0 && port.samples != SampleType::float32;
   };
-  need(std::none_of(inputs.begin(), inputs.end(), has_other_samples) &&
-           std::none_of(outputs.begin(), outputs.end(), has_other_samples),
-       "graph: an end has samples of another type than float32, which audio has");
+  check_given(std::none_of(inputs.begin(), inputs.end(), has_other_samples) &&
+                  std::none_of(outputs.begin(), outputs.end(), has_other_samples),
+              "graph: a port has samples of another type than float32, which audio has");
   // The sizes of the host's buffers follow from its media, so the worker does not decide it.
   const bool is_audio = sizes.sample_rate > 0;
   if (is_audio == (media == Media::audio)) return;
@@ -167,8 +170,8 @@ void GraphClient::refuse(const std::string& why) {
 // A process that has just started does not know this graph. If none has ended, it is a lie.
 void GraphClient::stale() {
   set_up_ = false;
-  if (worker_.ends() == ends_) refuse("it answered as a process that has just started");
-  const auto end = worker_.last_end();
+  if (worker_.exits() == exits_) refuse("it answered as a process that has just started");
+  const auto end = worker_.last_exit();
   throw Error(ErrorKind::context_lost,
               end ? end->text + "; " + end->next
                   : "the worker has started again; the next call sets it up");
@@ -223,7 +226,7 @@ void GraphClient::start_process() {
   ++epoch_;
   drop_blocks();
   worker_.start();  // also when the last start has failed
-  ends_ = worker_.ends();
+  exits_ = worker_.exits();
   open();
   for (std::size_t i = 0; i < description_.nodes.size(); ++i) create(i);
 }
@@ -279,7 +282,7 @@ void GraphClient::create(std::size_t index) {
     }
     return one;
   });
-  if (index < nodes_.size()) return must_be_unchanged(index, made);
+  if (index < nodes_.size()) return check_unchanged(index, made);
   for (const ParameterDescription& parameter : made.description.parameters) {
     made.values.push_back(parameter.default_value);
     made.texts.push_back(parameter.default_text);
@@ -287,7 +290,7 @@ void GraphClient::create(std::size_t index) {
   nodes_.push_back(std::move(made));
 }
 
-void GraphClient::must_be_unchanged(std::size_t index, const Node& made) const {
+void GraphClient::check_unchanged(std::size_t index, const Node& made) const {
   if (made.described == nodes_[index].described) return;
   throw Error(ErrorKind::plugin_load,
               "library \"" + description_.nodes[index].library.string() +
@@ -309,16 +312,16 @@ void GraphClient::restore(std::size_t index) {
 
 // ---- Activation ------------------------------------------------------------------------------
 
-void GraphClient::must_be_active() const {
+void GraphClient::check_active() const {
   if (!active_) throw Error(ErrorKind::wrong_state, "graph: it is not active; call activate first");
 }
 
-void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
-                           std::vector<GraphEnd> outputs) {
+void GraphClient::activate(const ActivationSizes& sizes, std::vector<GraphPort> inputs,
+                           std::vector<GraphPort> outputs) {
   check_activation(description_, nodes_.front().description.media, sizes, inputs, outputs);
-  need(!options_.dry_while_away || (!any_on_device(inputs) && !any_on_device(outputs)),
-       "WorkerGraphOptions::dry_while_away is set, and an end is on the device; clear "
-       "GraphEnd::on_device or dry_while_away");
+  check_given(!options_.dry_while_away || (!any_on_device(inputs) && !any_on_device(outputs)),
+              "WorkerGraphOptions::dry_while_away is set, and a port is on the device; clear "
+              "GraphPort::on_device or dry_while_away");
   deactivate();
   set_up();
   regions_of_ = {};

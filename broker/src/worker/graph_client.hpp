@@ -33,11 +33,11 @@ namespace ctxbroker::detail {
 // member, when the options do not suit.
 WorkerGraphDescription checked(WorkerGraphDescription description,
                                const WorkerGraphOptions& options);
-// What an activation has to be, whatever a worker says: the ends have the graph's names, and the
+// What an activation has to be, whatever a worker says: the ports have the graph's names, and the
 // sizes suit the media. Throws Error (invalid_argument).
 void check_activation(const WorkerGraphDescription& graph, Media media,
-                      const ActivationSizes& sizes, const std::vector<GraphEnd>& inputs,
-                      const std::vector<GraphEnd>& outputs);
+                      const ActivationSizes& sizes, const std::vector<GraphPort>& inputs,
+                      const std::vector<GraphPort>& outputs);
 
 class GraphClient final : public GraphPart {
  public:
@@ -62,8 +62,8 @@ class GraphClient final : public GraphPart {
   std::vector<PresetRemark> load_preset(std::size_t node, const Preset& preset) override;
   Preset last_preset(std::size_t node) const override;
 
-  void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
-                std::vector<GraphEnd> outputs) override;
+  void activate(const ActivationSizes& sizes, std::vector<GraphPort> inputs,
+                std::vector<GraphPort> outputs) override;
   void deactivate() override;
   // Starts the process, if there is none, and brings it to where the last one was.
   void set_up();
@@ -82,7 +82,7 @@ class GraphClient final : public GraphPart {
   WorkerBuffer lend(std::size_t bytes) override;
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) override;
   void make_link(const void* name, std::uint64_t bytes, int device) override;
-  Descriptor new_link(const void* name) override;
+  Descriptor release_link(const void* name) override;
   void take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) override;
   // The host has ended it, and no job uses it.
   void take_back(LentDevice& device) noexcept;
@@ -129,7 +129,7 @@ class GraphClient final : public GraphPart {
   // What a process is activated with.
   struct Settings {
     std::vector<Node> nodes;
-    std::vector<GraphEnd> inputs, outputs;
+    std::vector<GraphPort> inputs, outputs;
     ActivationSizes sizes;
     std::uint64_t number = 0;
   };
@@ -139,7 +139,7 @@ class GraphClient final : public GraphPart {
   const Node& at(std::size_t node) const;
   Node& at(std::size_t node) { return const_cast<Node&>(std::as_const(*this).at(node)); }
   std::size_t parameter_of(const Node& node, std::string_view id, bool is_text) const;
-  void must_be_active() const;
+  void check_active() const;
 
   // The process.
   bool is_set_up() const;
@@ -158,7 +158,7 @@ class GraphClient final : public GraphPart {
   bool fits_stand_by() const;
   void open();
   void create(std::size_t index);
-  void must_be_unchanged(std::size_t index, const Node& made) const;
+  void check_unchanged(std::size_t index, const Node& made) const;
   void restore(std::size_t index);
   void send_activation();
   void take_activation(std::vector<JobInput> inputs, std::uint64_t latency,
@@ -191,12 +191,12 @@ class GraphClient final : public GraphPart {
   void check_changes(const JobInfo& job, const WorkerJobEvents& events) const;
   void measure_buffers(const JobBuffers& buffers, const JobInfo& job);
   BufferPlace place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const;
-  const GraphEnd& end_of(std::size_t buffer) const;
-  BufferPlace device_place_of(const GraphEnd& end, const void* buffer, std::uint64_t bytes,
+  const GraphPort& port_of(std::size_t buffer) const;
+  BufferPlace device_place_of(const GraphPort& end, const void* buffer, std::uint64_t bytes,
                               Slot& slot) const;
   std::uint64_t pass(const Descriptor& file);
   void give(LentDevice& device);
-  WorkerDeviceBuffer enter(std::shared_ptr<LentDevice> lent);
+  WorkerDeviceBuffer register_lent(std::shared_ptr<LentDevice> lent);
   static void end_devices(Slot& slot) noexcept;
   static void hold_blocks(const Slot& slot) noexcept;
   static void end_slot(Slot& slot) noexcept;
@@ -220,7 +220,7 @@ class GraphClient final : public GraphPart {
   void tell_of_lost_jobs();
   std::optional<JobReply> start_or_dry(GraphCall type, Slot& slot, const JobBuffers& buffers,
                                        const JobInfo& job, const WorkerJobEvents& events);
-  void must_be_submitted(std::uint64_t job) const;
+  void check_submitted(std::uint64_t job) const;
 
   WorkerGraphDescription description_;
   WorkerGraphOptions options_;
@@ -241,7 +241,7 @@ class GraphClient final : public GraphPart {
   std::vector<Node> nodes_;
 
   std::uint64_t epoch_ = 0;  // of the last set-up
-  std::uint64_t ends_ = 0;   // how many processes had ended then
+  std::uint64_t exits_ = 0;  // how many processes had ended then
   bool set_up_ = false, discontinuity_ = false;
   WorkerBuffer document_;
 

@@ -19,10 +19,6 @@ namespace {
 constexpr std::uint64_t alignment = 64;
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 40;  // of one job
 
-[[noreturn]] void refuse_job(const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, "graph: " + why);
-}
-
 std::uint64_t aligned(std::uint64_t bytes) noexcept {
   return (bytes + alignment - 1) / alignment * alignment;
 }
@@ -60,8 +56,8 @@ std::uint32_t GraphClient::result_bytes(std::size_t output) const {
   return 0;
 }
 
-// The bytes of each buffer, from what the host knows: its ends, its job, and what input_regions has
-// told it.
+// The bytes of each buffer, from what the host knows: its ports, its job, and what input_regions
+// has told it.
 void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job) {
   if (buffers.inputs.size() != job_inputs_.size() ||
       buffers.outputs.size() != description_.outputs.size()) {
@@ -85,7 +81,7 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
         ErrorKind::context_lost,
         "graph: the worker has started again since input_regions; call input_regions again");
   }
-  const auto must_fit = [&](std::uint32_t width, std::uint32_t height) {
+  const auto check_fits = [&](std::uint32_t width, std::uint32_t height) {
     if (width <= sizes_.max_width && height <= sizes_.max_height) return;
     const auto text = [](std::uint32_t x, std::uint32_t y) {
       return std::to_string(x) + " x " + std::to_string(y);
@@ -94,18 +90,18 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
                text(sizes_.max_width, sizes_.max_height) +
                ", the max_width and max_height of the graph");
   };
-  const auto bytes_of = [&](const GraphEnd& end, std::uint32_t width, std::uint32_t height) {
-    must_fit(width, height);  // the host's buffer, too, may end there
+  const auto bytes_of = [&](const GraphPort& port, std::uint32_t width, std::uint32_t height) {
+    check_fits(width, height);  // the host's buffer, too, may end there
     if (is_audio) {
-      return buffer_bytes(width, 1, end.channels != 0 ? end.channels : job.height, end.samples);
+      return buffer_bytes(width, 1, port.channels != 0 ? port.channels : job.height, port.samples);
     }
-    return buffer_bytes(width, height, end.channels != 0 ? end.channels : 4, end.samples);
+    return buffer_bytes(width, height, port.channels != 0 ? port.channels : 4, port.samples);
   };
   sizes_of_.clear();
   for (std::size_t i = 0; i < job_inputs_.size(); ++i) {
-    const GraphEnd& end = description_.inputs[job_inputs_[i].input];
-    sizes_of_.push_back(is_part ? bytes_of(end, regions_[i].width, regions_[i].height)
-                                : bytes_of(end, job.width, job.height));
+    const GraphPort& port = description_.inputs[job_inputs_[i].input];
+    sizes_of_.push_back(is_part ? bytes_of(port, regions_[i].width, regions_[i].height)
+                                : bytes_of(port, job.width, job.height));
   }
   const bool has_region = job.region.width != 0;
   for (std::size_t i = 0; i < description_.outputs.size(); ++i) {
@@ -164,9 +160,9 @@ void GraphClient::check_job(Slot& slot, const JobBuffers& buffers, const JobInfo
   const std::size_t inputs = buffers.inputs.size();
   for (std::size_t i = 0; i < sizes_of_.size(); ++i) {
     const void* const buffer = i < inputs ? buffers.inputs[i] : buffers.outputs[i - inputs];
-    const GraphEnd& end = end_of(i);
-    BufferPlace place = end.on_device ? device_place_of(end, buffer, sizes_of_[i], slot)
-                                      : place_of(buffer, sizes_of_[i], slot);
+    const GraphPort& port = port_of(i);
+    BufferPlace place = port.on_device ? device_place_of(port, buffer, sizes_of_[i], slot)
+                                       : place_of(buffer, sizes_of_[i], slot);
     if (place.block == 0) {
       place.offset = aligned(bytes);
       bytes = place.offset + place.bytes;

@@ -42,16 +42,16 @@ WorkerDeviceBuffer GraphClient::lend(const ctxbroker::DeviceMemory& memory) {
   if (lent->device != description_.device) {
     throw Error(ErrorKind::invalid_argument,
                 "graph: the memory is on device " + std::to_string(lent->device) +
-                    ", and the ends of the graph are on device " +
+                    ", and the ports of the graph are on device " +
                     std::to_string(description_.device) + " (WorkerGraphDescription::device)");
   }
   set_up();
-  WorkerDeviceBuffer buffer = enter(lent);
+  WorkerDeviceBuffer buffer = register_lent(lent);
   give(*lent);
   return buffer;
 }
 
-WorkerDeviceBuffer GraphClient::enter(std::shared_ptr<LentDevice> lent) {
+WorkerDeviceBuffer GraphClient::register_lent(std::shared_ptr<LentDevice> lent) {
   lent->owner = lent_devices_;
   lent->handle = ++lent_devices_->last_handle;
   lent_devices_->all.push_back(lent);
@@ -63,7 +63,7 @@ void GraphClient::make_link(const void* name, std::uint64_t bytes, int device) {
   take_link(Descriptor(), name, bytes, device);
 }
 
-Descriptor GraphClient::new_link(const void* name) {
+Descriptor GraphClient::release_link(const void* name) {
   const auto& all = lent_devices_->all;
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& one) {
     return one->is_made && one->address == reinterpret_cast<std::uintptr_t>(name);
@@ -81,7 +81,7 @@ void GraphClient::take_link(Descriptor file, const void* name, std::uint64_t byt
   lent->address = address;
   lent->bytes = bytes;
   lent->device = device;
-  links_.push_back(enter(lent));
+  links_.push_back(register_lent(lent));
   try {
     if (is_set_up()) give(*lent);
   } catch (const Error& error) {
@@ -130,14 +130,14 @@ void GraphClient::end_devices(Slot& slot) noexcept {
 }
 
 // The buffers of a job are inputs, then outputs.
-const GraphEnd& GraphClient::end_of(std::size_t buffer) const {
+const GraphPort& GraphClient::port_of(std::size_t buffer) const {
   const std::size_t inputs = job_inputs_.size();
   return buffer < inputs ? description_.inputs[job_inputs_[buffer].input]
                          : description_.outputs[buffer - inputs];
 }
 
 // What the host has ended counts no more, because its address may be that of other memory now.
-BufferPlace GraphClient::device_place_of(const GraphEnd& end, const void* buffer,
+BufferPlace GraphClient::device_place_of(const GraphPort& port, const void* buffer,
                                          std::uint64_t bytes, Slot& slot) const {
   const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(buffer));
   const auto& all = lent_devices_->all;
@@ -146,7 +146,7 @@ BufferPlace GraphClient::device_place_of(const GraphEnd& end, const void* buffer
   });
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorKind::invalid_argument,
-                "graph: a buffer of the end \"" + end.name + "\", " + why);
+                "graph: a buffer of the port \"" + port.name + "\", " + why);
   };
   if (found == all.rend()) {
     refuse("at device address " + std::to_string(address) +

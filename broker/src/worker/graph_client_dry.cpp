@@ -9,7 +9,7 @@
 namespace ctxbroker::detail {
 namespace {
 
-bool has_format_of(const GraphEnd& a, const GraphEnd& b) noexcept {
+bool has_format_of(const GraphPort& a, const GraphPort& b) noexcept {
   return a.channels == b.channels && a.samples == b.samples;
 }
 
@@ -49,14 +49,14 @@ void GraphClient::keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo&
     dry.resize(bytes);
     std::optional<HostDelayLine>& line = dry_lines_[o];
     if (line && is_new) line->start_anew();
-    const GraphEnd& end = description_.outputs[o];
+    const GraphPort& port = description_.outputs[o];
     std::size_t source = 0;
-    while (source < inputs && !has_format_of(end_of(source), end)) ++source;
+    while (source < inputs && !has_format_of(port_of(source), port)) ++source;
     if (source == inputs || result_bytes(o) != 0) {
       std::memset(dry.data(), 0, bytes);
     } else if (line) {
       line->add(static_cast<const float*>(buffers.inputs[source]), job.width,
-                end.channels != 0 ? end.channels : job.height);
+                port.channels != 0 ? port.channels : job.height);
       line->give(reinterpret_cast<float*>(dry.data()));
     } else {
       std::memcpy(dry.data(), buffers.inputs[source], bytes);

@@ -29,7 +29,7 @@ bool is_complete(JobOutcome outcome) noexcept {
 
 std::vector<ImageRegion> GraphClient::regions(const char* what, const JobInfo& job,
                                               std::size_t count) {
-  must_be_active();
+  check_active();
   get_ready();
   const Json answer = ask(graph_question, {{"what", what}, {"job", to_json(job)}});
   return read([&] {
@@ -42,7 +42,7 @@ std::vector<ImageRegion> GraphClient::regions(const char* what, const JobInfo& j
         throw json::DocumentError("a region is too large");
       }
     }
-    if (all.size() != count) throw json::DocumentError("it is not one region for each end");
+    if (all.size() != count) throw json::DocumentError("it is not one region for each port");
     return all;
   });
 }
@@ -237,7 +237,7 @@ void GraphClient::finish_oldest() {
 
 std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
                                   const WorkerJobEvents& events) {
-  must_be_active();
+  check_active();
   get_ready();
   Slot& slot = free_slot();
   check_job(slot, buffers, job, events);
@@ -252,7 +252,7 @@ std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
   return number;
 }
 
-void GraphClient::must_be_submitted(std::uint64_t job) const {
+void GraphClient::check_submitted(std::uint64_t job) const {
   if (job == 0 || job > last_job_) {
     throw Error(ErrorKind::invalid_argument,
                 "graph: job " + std::to_string(job) + " was not submitted");
@@ -261,7 +261,7 @@ void GraphClient::must_be_submitted(std::uint64_t job) const {
 
 // If the worker has ended, finish need not wait to say so.
 bool GraphClient::is_done(std::uint64_t job) {
-  must_be_submitted(job);
+  check_submitted(job);
   const auto slot =
       std::find_if(slots_.begin(), slots_.end(), [&](const Slot& one) { return one.job == job; });
   if (slot == slots_.end() || !is_set_up()) return true;
@@ -277,7 +277,7 @@ bool GraphClient::is_done(std::uint64_t job) {
 }
 
 JobOutcome GraphClient::finish(std::uint64_t job) {
-  must_be_submitted(job);
+  check_submitted(job);
   for (Slot* slot = oldest(); slot != nullptr && slot->job <= job; slot = oldest()) finish_oldest();
   return last_job_ - job < outcomes_.size() ? outcomes_[job % outcomes_.size()]
                                             : JobOutcome::forgotten;
@@ -290,10 +290,10 @@ bool GraphClient::is_lent(const void* buffer) const {
 bool GraphClient::can_repeat(const JobInfo& job, const Error& error) const {
   const bool is_part = job.region.width != 0 || !job.extents.empty();
   if (!options_.retry || is_part || error.kind() != ErrorKind::context_lost) return false;
-  const auto end = worker_.last_end();
+  const auto end = worker_.last_exit();
   const WorkerState state = worker_.state();  // ready: a process that knows of no graph
   const bool may_go_on = state == WorkerState::missing || state == WorkerState::ready;
-  return may_go_on && end && end->cause != WorkerEndCause::by_host;
+  return may_go_on && end && end->cause != WorkerExitCause::by_host;
 }
 
 // The dead process can have damaged shared memory only. Copied inputs are copied again. A lent
@@ -313,7 +313,7 @@ JobOutcome GraphClient::process(const JobBuffers& buffers, const JobInfo& job,
 // One message.
 JobOutcome GraphClient::process_once(const JobBuffers& buffers, const JobInfo& job,
                                      const WorkerJobEvents& events) {
-  must_be_active();
+  check_active();
   get_ready();
   Slot& slot = slots_.front();
   check_job(slot, buffers, job, events);
@@ -332,17 +332,17 @@ JobOutcome GraphClient::process_once(const JobBuffers& buffers, const JobInfo& j
 }
 
 const std::vector<JobInput>& GraphClient::job_inputs() const {
-  must_be_active();
+  check_active();
   return job_inputs_;
 }
 
 std::uint64_t GraphClient::latency_frames() const {
-  must_be_active();
+  check_active();
   return latency_;
 }
 
 std::uint64_t GraphClient::latency_before(std::size_t node) const {
-  must_be_active();
+  check_active();
   static_cast<void>(at(node));
   return latency_before_[node];
 }

@@ -12,7 +12,7 @@
 namespace ctxbroker::detail {
 
 bool GraphClient::is_set_up() const {
-  return set_up_ && worker_.state() == WorkerState::ready && worker_.ends() == ends_;
+  return set_up_ && worker_.state() == WorkerState::ready && worker_.exits() == exits_;
 }
 
 void GraphClient::set_up() {
@@ -88,8 +88,8 @@ bool GraphClient::take_next() {
                         std::string("the stand-by did not start: ") + error.what());
     return false;
   }
-  for (std::size_t i = 0; i < nodes_.size(); ++i) must_be_unchanged(i, next->nodes_[i]);
-  const std::uint64_t ends = worker_.ends();
+  for (std::size_t i = 0; i < nodes_.size(); ++i) check_unchanged(i, next->nodes_[i]);
+  const std::uint64_t ends = worker_.exits();
   if (!next->is_set_up() || !next->worker_.impl_->follow(*worker_.impl_, *next->in_charge_)) {
     // It was there, and has ended since. Otherwise a plug-in that ends it at once would do so
     // without end.
@@ -103,7 +103,7 @@ bool GraphClient::take_next() {
   in_charge_.swap(next->in_charge_);
   done_jobs_.swap(next->done_jobs_);
   epoch_ = next->epoch_;
-  ends_ = ends;
+  exits_ = ends;
   driver_ = next->driver_;
   devices_ = next->devices_;
   // If it lives, it has failed half-way. It must not write into the blocks of the next process.
@@ -152,7 +152,7 @@ void GraphClient::bring_up_to_date(GraphClient& next) {
 void GraphClient::take_settings(const Settings& settings) {
   if (active_ && settings_ == settings.number) return;
   leave_settings();
-  for (std::size_t i = 0; i < nodes_.size(); ++i) must_be_unchanged(i, settings.nodes[i]);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) check_unchanged(i, settings.nodes[i]);
   nodes_ = settings.nodes;
   description_.inputs = settings.inputs;
   description_.outputs = settings.outputs;

@@ -66,20 +66,19 @@ Json answer_of(std::uint32_t type, std::uint64_t epoch, const std::string& text)
     case graph_deactivate:
       return served->deactivate();
     default:
-      need_of_message(false, "its type is not known");
+      check_message(false, "its type is not known");
   }
   return {};
 }
 
 void answer_document(const ctxb_worker_message& message, ctxb_worker_reply& to) {
   DocumentMessage asked;
-  need_of_message(message.bytes == sizeof asked && to.capacity >= sizeof(DocumentReply),
-                  "its size");
+  check_message(message.bytes == sizeof asked && to.capacity >= sizeof(DocumentReply), "its size");
   std::memcpy(&asked, message.data, sizeof asked);
   void* memory = nullptr;
   std::uint64_t size = 0;
-  need_of_message(host->buffer(asked.block, &memory, &size) == CTXB_OK && asked.bytes <= size,
-                  "its block is not lent, or too small");
+  check_message(host->buffer(asked.block, &memory, &size) == CTXB_OK && asked.bytes <= size,
+                "its block is not lent, or too small");
   DocumentReply reply;
   if (message.type != graph_open && asked.epoch != served->epoch()) {
     reply.failed = other_set_up;
@@ -104,7 +103,7 @@ void answer_document(const ctxb_worker_message& message, ctxb_worker_reply& to) 
 void answer_job(const ctxb_worker_message& message, ctxb_worker_reply& to) {
   JobMessage asked;
   JobReply reply;
-  need_of_message(message.bytes == sizeof asked && to.capacity >= sizeof reply, "its size");
+  check_message(message.bytes == sizeof asked && to.capacity >= sizeof reply, "its size");
   std::memcpy(&asked, message.data, sizeof asked);
   std::string text;
   const bool is_stale = asked.epoch != served->epoch();

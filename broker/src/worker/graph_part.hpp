@@ -48,8 +48,8 @@ class GraphPart {
   // The parameters, and the state that was seen last. Asks no other process. Not while active.
   virtual Preset last_preset(std::size_t node) const = 0;
 
-  virtual void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
-                        std::vector<GraphEnd> outputs) = 0;
+  virtual void activate(const ActivationSizes& sizes, std::vector<GraphPort> inputs,
+                        std::vector<GraphPort> outputs) = 0;
   virtual void deactivate() = 0;
   // Before a job. Returns false if the plug-ins are away. A block of audio can still be given to
   // the part, which makes it dry. A picture must not be: call skip_job.
@@ -72,7 +72,7 @@ class GraphPart {
   virtual void make_link(const void* name, std::uint64_t bytes, int device) = 0;
   // Returns the descriptor of a link that was made since the last call, for take_link of the other
   // part. Otherwise, returns an empty one.
-  virtual Descriptor new_link(const void* name) = 0;
+  virtual Descriptor release_link(const void* name) = 0;
   // Replaces what it has taken under that name. If there is no process now, the next one gets it.
   virtual void take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) = 0;
   virtual std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,

@@ -24,7 +24,7 @@
 
 namespace ctxbroker::detail {
 
-void need_of_message(bool good, const char* what) {
+void check_message(bool good, const char* what) {
   if (!good) throw Error(ErrorKind::wrong_state, std::string("the host's message: ") + what);
 }
 
@@ -62,8 +62,8 @@ std::uint64_t memory_of(const BrokerMetrics& metrics) {
 std::function<void(std::uint64_t)> teller(const ctxb_worker_host* host, std::uint64_t block) {
   void* memory = nullptr;
   std::uint64_t bytes = 0;
-  need_of_message(host->buffer(block, &memory, &bytes) == CTXB_OK && bytes >= sizeof(DoneBoard),
-                  "the board of done jobs is not lent, or too small");
+  check_message(host->buffer(block, &memory, &bytes) == CTXB_OK && bytes >= sizeof(DoneBoard),
+                "the board of done jobs is not lent, or too small");
   auto* const board = static_cast<DoneBoard*>(memory);
   *board = 0;
   return [host, board](std::uint64_t job) {
@@ -81,13 +81,13 @@ void read_table(const ctxb_worker_host& host, const JobMessage& message,
                 const std::vector<bool>& on_device, const SharedDevices& devices, JobTable& read) {
   void* memory = nullptr;
   std::uint64_t size = 0;
-  need_of_message(host.buffer(message.block, &memory, &size) == CTXB_OK, "its block is not lent");
+  check_message(host.buffer(message.block, &memory, &size) == CTXB_OK, "its block is not lent");
   auto* const begin = static_cast<std::byte*>(memory);
   const std::uint64_t table =
       (std::uint64_t{message.inputs} + message.outputs) * sizeof(BufferPlace) +
       std::uint64_t{message.extents} * sizeof(ImageRegion) +
       std::uint64_t{message.changes} * sizeof(WorkerParameterChange);
-  need_of_message(message.bytes <= size && table <= message.bytes, "its block is too small");
+  check_message(message.bytes <= size && table <= message.bytes, "its block is too small");
   const std::byte* at = begin;
   const auto take = [&](auto& value) {
     std::memcpy(&value, at, sizeof value);
@@ -99,8 +99,8 @@ void read_table(const ctxb_worker_host& host, const JobMessage& message,
   for (std::uint32_t i = 0; i < message.inputs + message.outputs; ++i) {
     BufferPlace place;
     take(place);
-    need_of_message(i < on_device.size() && on_device[i] == (place.on_device != 0),
-                    "a buffer is not where its end is");
+    check_message(i < on_device.size() && on_device[i] == (place.on_device != 0),
+                  "a buffer is not where its port is");
     void* block = memory;
     std::uint64_t bytes = message.bytes;
     if (place.on_device != 0) {
@@ -108,11 +108,11 @@ void read_table(const ctxb_worker_host& host, const JobMessage& message,
       block = reinterpret_cast<void*>(lent.address());
       bytes = lent.bytes();
     } else if (place.block != 0) {
-      need_of_message(host.buffer(place.block, &block, &bytes) == CTXB_OK,
-                      "a buffer's block is not lent");
+      check_message(host.buffer(place.block, &block, &bytes) == CTXB_OK,
+                    "a buffer's block is not lent");
     }
-    need_of_message(place.offset <= bytes && place.bytes <= bytes - place.offset,
-                    "a buffer lies outside of its block");
+    check_message(place.offset <= bytes && place.bytes <= bytes - place.offset,
+                  "a buffer lies outside of its block");
     std::byte* const buffer = static_cast<std::byte*>(block) + place.offset;
     if (i < message.inputs) {
       read.buffers.inputs.push_back(buffer);
@@ -129,7 +129,7 @@ void read_table(const ctxb_worker_host& host, const JobMessage& message,
 
 LoadedNode& Served::node(const Json& ask) {
   const auto index = ask.at("node").get<std::size_t>();
-  need_of_message(index < nodes_.size(), "there is no such node");
+  check_message(index < nodes_.size(), "there is no such node");
   return nodes_[index];
 }
 
@@ -196,10 +196,10 @@ Json Served::restore(const Json& ask) {
   PluginInstance& instance = node(ask).instance;
   const auto& parameters = instance.description().parameters;
   const Json& values = ask.at("values");
-  need_of_message(values.size() == parameters.size(), "the values are not those of the parameters");
+  check_message(values.size() == parameters.size(), "the values are not those of the parameters");
   if (ask.contains("state")) {
     const auto state = from_base64(ask.at("state").get<std::string>());
-    need_of_message(state.has_value(), "the state is not base64");
+    check_message(state.has_value(), "the state is not base64");
     instance.load_state(*state);
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -216,7 +216,7 @@ Json Served::restore(const Json& ask) {
 Json Served::question(const Json& ask) {
   const auto what = ask.at("what").get<std::string>();
   if (what == "input_regions" || what == "output_extents") {
-    need_of_message(graph_.has_value(), "the graph is not active");
+    check_message(graph_.has_value(), "the graph is not active");
     const JobInfo job = read_job(ask.at("job"));
     Json regions = Json::array();
     for (const ImageRegion& region :
@@ -235,7 +235,7 @@ Json Served::question(const Json& ask) {
   if (what == "to_text") {
     return instance.to_text(ask.at("id").get<std::string>(), read_value(ask.at("value")));
   }
-  need_of_message(what == "state", "the question is not known");
+  check_message(what == "state", "the question is not known");
   const LeaseInfo lease = instance.lease();
   const Metrics m = instance.metrics();
   return {{"tenant_id", lease.tenant.value},
@@ -307,10 +307,10 @@ Json Served::connect(const Json& ask) {
   for (const Json& edge : ask.at("edges")) {
     edges.push_back({edge.at(0).get<std::string>(), edge.at(1).get<std::string>()});
   }
-  std::vector<GraphEnd> inputs = read_ends(ask.at("inputs"));
-  std::vector<GraphEnd> outputs = read_ends(ask.at("outputs"));
-  need_of_message(!edges.empty() || (inputs.size() == 1 && outputs.size() == 1),
-                  "a row has two ends");
+  std::vector<GraphPort> inputs = read_ports(ask.at("inputs"));
+  std::vector<GraphPort> outputs = read_ports(ask.at("outputs"));
+  check_message(!edges.empty() || (inputs.size() == 1 && outputs.size() == 1),
+                "a row has two ports");
   GraphDescription description =
       activate_all(nodes_, sizes, std::move(inputs), std::move(outputs), edges);
   devices_.describe(*broker_, whole<int>(ask.at("device")), description);
@@ -321,7 +321,7 @@ Json Served::connect(const Json& ask) {
     job_inputs.push_back(Json::array({input.input, input.frame}));
     on_device_.push_back(description.inputs[input.input].on_device);
   }
-  for (const GraphEnd& end : description.outputs) on_device_.push_back(end.on_device);
+  for (const GraphPort& port : description.outputs) on_device_.push_back(port.on_device);
   Json before = Json::array();
   for (std::size_t i = 0; i < nodes_.size(); ++i) before.push_back(graph_->latency_before(i));
   return {{"job_inputs", std::move(job_inputs)},
@@ -354,7 +354,7 @@ Json Served::deactivate() {
 
 Json Served::lend_device(const Json& ask) {
   const Descriptor file(host_->take_descriptor(ask.at("file").get<std::uint64_t>()));
-  need_of_message(file.get() >= 0, "the descriptor of the device memory has not come");
+  check_message(file.get() >= 0, "the descriptor of the device memory has not come");
   devices_.lend(*broker_, ask.at("handle").get<std::uint64_t>(), file.get(),
                 ask.at("bytes").get<std::uint64_t>(), whole<int>(ask.at("device")));
   return {};
@@ -369,15 +369,14 @@ Json Served::make_device(const Json& ask) {
   const Descriptor file =
       devices_.make(*broker_, ask.at("handle").get<std::uint64_t>(),
                     ask.at("bytes").get<std::uint64_t>(), whole<int>(ask.at("device")));
-  need_of_message(
-      host_->pass_descriptor(ask.at("file").get<std::uint64_t>(), file.get()) == CTXB_OK,
-      "the host does not read descriptors");
+  check_message(host_->pass_descriptor(ask.at("file").get<std::uint64_t>(), file.get()) == CTXB_OK,
+                "the host does not read descriptors");
   return {};
 }
 
 Json Served::write_timeline(const Json& ask) {
   const Descriptor file(host_->take_descriptor(ask.at("file").get<std::uint64_t>()));
-  need_of_message(file.get() >= 0, "the timeline's file has not come");
+  check_message(file.get() >= 0, "the timeline's file has not come");
   const TimelineSummary summary = broker_->write_timeline([&](std::string_view text) {
     while (!text.empty()) {
       const ssize_t written = ::write(file.get(), text.data(), text.size());
@@ -428,7 +427,7 @@ void Served::forget_block(std::uint64_t block) {
   if (known == registered_.end()) return;
   const bool has_ended = known->second.reset();
   registered_.erase(known);
-  need_of_message(has_ended, "work that does not end may still use the block");
+  check_message(has_ended, "work that does not end may still use the block");
 }
 
 // Which buffers CUDA can copy by itself. After submit, the host may write into a lent input, and
@@ -462,7 +461,7 @@ void Served::run(std::uint32_t type, const JobMessage& message, JobReply& reply)
 }
 
 void Served::run_job(std::uint32_t type, const JobMessage& message, JobReply& reply) {
-  need_of_message(graph_.has_value(), "the graph is not active");
+  check_message(graph_.has_value(), "the graph is not active");
   if (type == graph_is_done) {
     reply.outcome = graph_->is_done(message.job) ? 1 : 0;
     return;
@@ -484,7 +483,7 @@ void Served::run_job(std::uint32_t type, const JobMessage& message, JobReply& re
   job_.extents = table_.extents;
   events_.changes.clear();
   for (const WorkerParameterChange& change : table_.changes) {
-    need_of_message(change.node < nodes_.size(), "a change is for no node");
+    check_message(change.node < nodes_.size(), "a change is for no node");
     events_.changes.push_back({&nodes_[change.node].instance, change.parameter, change.offset,
                                change.value, change.ramp_frames, change.from});
   }

@@ -20,7 +20,7 @@ namespace ctxbroker::detail {
 
 // Throws what the host's messages must not bring about. Both sides are of one build, so it is a
 // mistake of this library.
-void need_of_message(bool good, const char* what);
+void check_message(bool good, const char* what);
 
 // What is in a job's block before the samples.
 struct JobTable {
@@ -30,7 +30,7 @@ struct JobTable {
   std::vector<WorkerParameterChange> changes;
 };
 
-// `on_device` says where each buffer has to be: inputs, then outputs. Throws as need_of_message.
+// `on_device` says where each buffer has to be: inputs, then outputs. Throws as check_message.
 void read_table(const ctxb_worker_host& host, const JobMessage& message,
                 const std::vector<bool>& on_device, const SharedDevices& devices, JobTable& read);
 

@@ -58,32 +58,33 @@ Error read_error(const Json& json) {
   return {kind, text("message"), origin};
 }
 
-bool any_on_device(const std::vector<GraphEnd>& ends) noexcept {
-  return std::any_of(ends.begin(), ends.end(), [](const GraphEnd& end) { return end.on_device; });
+bool any_on_device(const std::vector<GraphPort>& ports) noexcept {
+  return std::any_of(ports.begin(), ports.end(),
+                     [](const GraphPort& port) { return port.on_device; });
 }
 
-Json to_json(const std::vector<GraphEnd>& ends) {
+Json to_json(const std::vector<GraphPort>& ports) {
   Json array = Json::array();
-  for (const GraphEnd& end : ends) {
-    array.push_back({{"name", end.name},
-                     {"channels", end.channels},
-                     {"samples", static_cast<std::uint32_t>(end.samples)},
-                     {"on_device", end.on_device}});
+  for (const GraphPort& port : ports) {
+    array.push_back({{"name", port.name},
+                     {"channels", port.channels},
+                     {"samples", static_cast<std::uint32_t>(port.samples)},
+                     {"on_device", port.on_device}});
   }
   return array;
 }
 
-std::vector<GraphEnd> read_ends(const Json& json) {
-  std::vector<GraphEnd> ends;
+std::vector<GraphPort> read_ports(const Json& json) {
+  std::vector<GraphPort> ports;
   for (const Json& one : json) {
-    GraphEnd end;
-    end.name = one.at("name").get<std::string>();
-    end.channels = whole<std::uint32_t>(one.at("channels"));
-    end.samples = enumerator(one.at("samples"), SampleType::float16);
-    end.on_device = one.at("on_device").get<bool>();
-    ends.push_back(std::move(end));
+    GraphPort port;
+    port.name = one.at("name").get<std::string>();
+    port.channels = whole<std::uint32_t>(one.at("channels"));
+    port.samples = enumerator(one.at("samples"), SampleType::float16);
+    port.on_device = one.at("on_device").get<bool>();
+    ports.push_back(std::move(port));
   }
-  return ends;
+  return ports;
 }
 
 Json to_json(const InstanceOptions& options) {

@@ -127,9 +127,9 @@ Json to_json(const Error& error);
 // Throws DocumentError or a JSON exception for anything else.
 Error read_error(const Json& json);
 
-bool any_on_device(const std::vector<GraphEnd>& ends) noexcept;
-Json to_json(const std::vector<GraphEnd>& ends);
-std::vector<GraphEnd> read_ends(const Json& json);
+bool any_on_device(const std::vector<GraphPort>& ports) noexcept;
+Json to_json(const std::vector<GraphPort>& ports);
+std::vector<GraphPort> read_ports(const Json& json);
 Json to_json(const InstanceOptions& options);
 InstanceOptions read_instance_options(const Json& json);
 Json to_json(const GraphOptions& options);

@@ -99,31 +99,31 @@ std::string name_of(const std::string& graph, const Group& group) {
   return group.nodes.size() > most ? name + ", ..." : name;
 }
 
-void must_be_as_described(const PluginDescription& is, const PluginDescription& said) {
+void check_as_described(const PluginDescription& is, const PluginDescription& said) {
   if (to_json(std::vector{is}) == to_json(std::vector{said})) return;
   throw Error(ErrorKind::plugin_load, "library \"" + is.library_path + "\" describes " + is.id +
                                           " differently than before or in its manifest; build the "
                                           "library again");
 }
 
-// Those of other ends with other names.
-void take_formats(std::vector<GraphEnd>& ends, const std::vector<GraphEnd>& from) {
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    ends[i].channels = from[i].channels;
-    ends[i].samples = from[i].samples;
+// Takes the formats of other ports, which have other names.
+void take_formats(std::vector<GraphPort>& ports, const std::vector<GraphPort>& from) {
+  for (std::size_t i = 0; i < ports.size(); ++i) {
+    ports[i].channels = from[i].channels;
+    ports[i].samples = from[i].samples;
   }
 }
 
-std::vector<GraphEnd> with_formats(std::vector<GraphEnd> ends, const std::vector<Index>& values,
-                                   const Wiring& wiring, const std::vector<bool>& links) {
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    ends[i].on_device = links[values[i]];
+std::vector<GraphPort> with_formats(std::vector<GraphPort> ports, const std::vector<Index>& values,
+                                    const Wiring& wiring, const std::vector<bool>& links) {
+  for (std::size_t i = 0; i < ports.size(); ++i) {
+    ports[i].on_device = links[values[i]];
     const Format& format = wiring.values[values[i]].format;
     if (format.result_bytes != 0) continue;
-    ends[i].channels = format.channels;
-    ends[i].samples = format.samples;
+    ports[i].channels = format.channels;
+    ports[i].samples = format.samples;
   }
-  return ends;
+  return ports;
 }
 
 std::unique_ptr<GraphPart> make_part(WorkerGraphDescription graph, WorkerGraphOptions options,
@@ -147,7 +147,7 @@ GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraph
     for (std::size_t i = 0; i < groups_[g].nodes.size(); ++i) {
       const Index n = groups_[g].nodes[i];
       place_[n] = {g, i};
-      if (said[n]) must_be_as_described(parts_[g]->description(i), *said[n]);
+      if (said[n]) check_as_described(parts_[g]->description(i), *said[n]);
     }
   }
   if (options.dry_while_away) allow_dry_pictures();
@@ -206,8 +206,8 @@ std::vector<std::optional<PluginDescription>> GroupedGraph::group(
     wired_ = with_edges(description_, plugins);
     groups_ = group_nodes(wired_, connect(graph_of(wired_), plugins), keys);
   }
-  must_be_in_host_memory(description_.inputs);
-  must_be_in_host_memory(description_.outputs);
+  check_in_host_memory(description_.inputs);
+  check_in_host_memory(description_.outputs);
   if (groups_.size() > 1) return said;
   const bool in_host = !groups_.empty() && groups_.front().in_host;
   groups_.assign(1, {in_host, {}, description_, {}, {}});
@@ -222,25 +222,26 @@ GroupedGraph::Place GroupedGraph::place(std::size_t node) const {
   return {*parts_[place_[node].first], place_[node].second, place_[node].first};
 }
 
-void GroupedGraph::must_be_active() const {
+void GroupedGraph::check_active() const {
   if (!active_) throw Error(ErrorKind::wrong_state, "graph: it is not active; call activate first");
 }
 
-// Only one worker takes ends on the device, and the dry signal is made in host memory.
-void GroupedGraph::must_be_in_host_memory(const std::vector<GraphEnd>& ends) const {
-  for (const GraphEnd& end : ends) {
+// Only one worker takes ports on the device, and the dry signal is made in host memory.
+void GroupedGraph::check_in_host_memory(const std::vector<GraphPort>& ports) const {
+  for (const GraphPort& port : ports) {
     const bool in_host = !groups_.empty() && groups_.front().in_host;
     const bool is_one_worker = groups_.size() <= 1 && !in_host;
-    if (!end.on_device || (is_one_worker && !has_dry_pictures_)) continue;
+    if (!port.on_device || (is_one_worker && !has_dry_pictures_)) continue;
     const std::string why = is_one_worker ? "dry_while_away is set"
                             : groups_.size() > 1
                                 ? "the graph is in " + std::to_string(groups_.size()) + " processes"
                                 : "the plug-ins are in the host";
-    throw Error(ErrorKind::invalid_argument,
-                "graph: the end \"" + end.name + "\" is on the device, and " + why +
-                    ", so it has to be in host memory; " +
-                    (is_one_worker ? "clear GraphEnd::on_device or dry_while_away"
-                                   : "use WorkerGrouping::together, or clear GraphEnd::on_device"));
+    throw Error(
+        ErrorKind::invalid_argument,
+        "graph: the port \"" + port.name + "\" is on the device, and " + why +
+            ", so it has to be in host memory; " +
+            (is_one_worker ? "clear GraphPort::on_device or dry_while_away"
+                           : "use WorkerGrouping::together, or clear GraphPort::on_device"));
   }
 }
 
@@ -252,12 +253,12 @@ WorkerDeviceBuffer GroupedGraph::lend(const ctxbroker::DeviceMemory& memory) {
                   "WorkerGrouping::together, or host memory");
 }
 
-void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
-                            std::vector<GraphEnd> outputs) {
+void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphPort> inputs,
+                            std::vector<GraphPort> outputs) {
   check_activation(description_, place(0).part.description(place(0).node).media, sizes, inputs,
                    outputs);
-  must_be_in_host_memory(inputs);
-  must_be_in_host_memory(outputs);
+  check_in_host_memory(inputs);
+  check_in_host_memory(outputs);
   sizes_ = sizes;
   if (is_whole()) {
     active_ = false;
@@ -354,7 +355,7 @@ void GroupedGraph::make_steps(const Wiring& whole) {
   steps_.clear();
   for (const WiredNode& node : wiring_.nodes) {
     Step& step = steps_.emplace_back();
-    for (const JobInput& input : part(node).job_inputs()) {
+    for (const JobInput& input : ask_part(node).job_inputs()) {
       const auto feed = std::find_if(node.feeds.begin(), node.feeds.end(), [&](const Feed& one) {
         return one.port == input.input && one.frame == input.frame;
       });
@@ -375,7 +376,7 @@ void GroupedGraph::make_steps(const Wiring& whole) {
 // Also after a restart, when a plug-in can have another latency.
 void GroupedGraph::keep_aligned() {
   if (wiring_.media != Media::audio) return;
-  const auto latency_of = [&](const WiredNode& node) { return part(node).latency_frames(); };
+  const auto latency_of = [&](const WiredNode& node) { return ask_part(node).latency_frames(); };
   const auto is_as_before = [&](const WiredNode& node, std::uint64_t latency) {
     return latency_of(node) == latency;
   };
@@ -404,21 +405,21 @@ void GroupedGraph::keep_aligned() {
     }
   }
   output_lines_.clear();
-  for (std::size_t end = 0; end < wiring_.outputs.size(); ++end) {
-    output_lines_.push_back(line(wiring_.outputs[end], latency_.outputs[end]));
+  for (std::size_t port = 0; port < wiring_.outputs.size(); ++port) {
+    output_lines_.push_back(line(wiring_.outputs[port], latency_.outputs[port]));
   }
   latencies_ = std::move(latencies);
 }
 
 const std::vector<JobInput>& GroupedGraph::job_inputs() const {
   if (is_whole()) return parts_.front()->job_inputs();
-  must_be_active();
+  check_active();
   return job_inputs_;
 }
 
 std::uint64_t GroupedGraph::latency_frames() {
   if (is_whole()) return parts_.front()->latency_frames();
-  must_be_active();
+  check_active();
   keep_aligned();
   return latency_.total;
 }
@@ -426,7 +427,7 @@ std::uint64_t GroupedGraph::latency_frames() {
 std::uint64_t GroupedGraph::latency_before(std::size_t node) {
   const Place at = place(node);
   if (is_whole()) return at.part.latency_before(node);
-  must_be_active();
+  check_active();
   keep_aligned();
   const std::uint64_t inside = at.part.latency_before(at.node);
   return wiring_.media == Media::audio ? latency_.before[at.process] + inside : inside;

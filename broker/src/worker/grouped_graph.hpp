@@ -51,8 +51,8 @@ class GroupedGraph {
   const WorkerGraphDescription& graph() const noexcept { return description_; }
   const std::vector<std::unique_ptr<GraphPart>>& parts() const noexcept { return parts_; }
 
-  void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
-                std::vector<GraphEnd> outputs);
+  void activate(const ActivationSizes& sizes, std::vector<GraphPort> inputs,
+                std::vector<GraphPort> outputs);
   void deactivate();
   bool active() const noexcept { return active_; }
   const ActivationSizes& sizes() const noexcept { return sizes_; }
@@ -102,7 +102,7 @@ class GroupedGraph {
   };
 
   bool is_whole() const noexcept { return parts_.size() == 1 && !has_dry_pictures_; }
-  GraphPart& part(const WiredNode& node) noexcept {
+  GraphPart& ask_part(const WiredNode& node) noexcept {
     asked_last_ = node.origin;
     return *parts_[asked_last_];
   }
@@ -110,8 +110,8 @@ class GroupedGraph {
   std::vector<const PluginDescription*> plugins() const;
   void allow_dry_pictures();
   void start(const WorkerGraphOptions& options);
-  void must_be_active() const;
-  void must_be_in_host_memory(const std::vector<GraphEnd>& ends) const;
+  void check_active() const;
+  void check_in_host_memory(const std::vector<GraphPort>& ports) const;
   template <typename Work>
   void for_all(const Work& work);
   std::vector<bool> find_links(const Wiring& whole) const;
@@ -129,12 +129,12 @@ class GroupedGraph {
   void lose_step() noexcept;
   void check(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events) const;
   void prepare(const JobInfo& job, const WorkerJobEvents& events);
-  void must_ask_images(const JobInfo& job) const;
+  void check_image_query(const JobInfo& job) const;
   void find_extents(const JobInfo& job);
   void find_regions(const JobInfo& job);
-  void must_be_as_told(const JobInfo& job);
+  void check_returned_regions(const JobInfo& job);
   bool fits(const Rectangle& picture) const noexcept;
-  void must_need_the_same(Index n);
+  void check_same_regions(Index n);
   void start_lines_anew() noexcept;
   const void* input_of(Index n, std::size_t input);
   void* output_of(Index value, bool is_last, const JobBuffers& host, const JobInfo& job);

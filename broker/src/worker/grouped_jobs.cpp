@@ -15,10 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void refuse_job(const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, "graph: " + why);
-}
-
 Rectangle frame_of(const JobInfo& job) noexcept {
   return {0, 0, job.width, job.height};
 }
@@ -33,8 +29,8 @@ Rectangle wanted_of(const JobInfo& job) noexcept {
 }
 
 // What a process answers.
-void must_be_sound(const Rectangle& one, const std::string& what) {
-  if (is_sound(one)) return;
+void check_region(const Rectangle& one, const std::string& what) {
+  if (is_valid(one)) return;
   throw Error(ErrorKind::plugin_failed,
               "graph: the answer for " + what + ", " + to_text(one) + ", is out of range");
 }
@@ -96,7 +92,7 @@ auto GroupedGraph::without_ended(const JobBuffers& buffers, const JobInfo& job, 
 // Before any process sees the job, so that a refused one changes nothing.
 void GroupedGraph::check(const JobBuffers& buffers, const JobInfo& job,
                          const WorkerJobEvents& events) const {
-  must_be_active();
+  check_active();
   check_job(wiring_, sizes_, buffers, job);
   check_events(wiring_.media, events.changes.size(), most_changes_, events.transport);
   std::int64_t before = INT64_MIN;
@@ -137,7 +133,7 @@ void GroupedGraph::find_extents(const JobInfo& job) {
   for (Index v = 0; v < job_inputs_.size(); ++v) {
     samples_[v].extent =
         job.extents.empty() ? frame_of(job) : rectangle(job.extents[job_inputs_[v].input]);
-    if (is_sound(samples_[v].extent)) continue;
+    if (is_valid(samples_[v].extent)) continue;
     refuse_job("the extent of the input \"" + wiring_.values[v].name + "\", " +
                to_text(samples_[v].extent) + ", is empty or out of range");
   }
@@ -158,19 +154,19 @@ void GroupedGraph::find_extents(const JobInfo& job) {
       find_dry_extents(node, job);
       continue;
     }
-    const std::vector<ImageRegion> extents = part(node).output_extents(own);
-    for (std::size_t end = 0; end < node.outputs.size(); ++end) {
-      const Index value = node.outputs[end];
+    const std::vector<ImageRegion> extents = ask_part(node).output_extents(own);
+    for (std::size_t port = 0; port < node.outputs.size(); ++port) {
+      const Index value = node.outputs[port];
       if (!is_image(value)) continue;
-      samples_[value].extent = rectangle(extents[end]);
-      must_be_sound(samples_[value].extent, wiring_.values[value].name);
+      samples_[value].extent = rectangle(extents[port]);
+      check_region(samples_[value].extent, wiring_.values[value].name);
     }
   }
 }
 
 // Which part of each picture is needed, from the host's outputs back. After the extents.
 void GroupedGraph::find_regions(const JobInfo& job) {
-  if (!is_sound(wanted_of(job))) {
+  if (!is_valid(wanted_of(job))) {
     refuse_job("the job's region, " + to_text(wanted_of(job)) + ", is out of range");
   }
   for (Samples& one : samples_) one.wanted = {};
@@ -202,12 +198,12 @@ void GroupedGraph::find_regions(const JobInfo& job) {
                  (node.outputs.size() == 1 ? "" : "; use another WorkerGrouping"));
     }
     step.job.region = image_region(region);
-    const std::vector<ImageRegion> needs = part(node).input_regions(step.job);
+    const std::vector<ImageRegion> needs = ask_part(node).input_regions(step.job);
     for (std::size_t i = 0; i < step.feeds.size(); ++i) {
       step.needs[i] = rectangle(needs[i]);
       Rectangle& wanted = samples_[*node.inputs[step.feeds[i]]].wanted;
       if (is_empty(step.needs[i])) continue;
-      must_be_sound(step.needs[i], "an input of " + node.name);
+      check_region(step.needs[i], "an input of " + node.name);
       wanted = around(wanted, step.needs[i]);
     }
   }
@@ -219,7 +215,7 @@ void GroupedGraph::find_regions(const JobInfo& job) {
 
 // The host's buffers have the sizes that input_regions gave. If a process has ended since, the job
 // may need other pixels. Those that are missing are transparent.
-void GroupedGraph::must_be_as_told(const JobInfo& job) {
+void GroupedGraph::check_returned_regions(const JobInfo& job) {
   if (!is_part(job)) return;
   if (!asks_the_same(job, regions_of_) || regions_.size() != job_inputs_.size()) {
     refuse_job("the job has a region or extents; call input_regions for it right before");
@@ -234,9 +230,9 @@ void GroupedGraph::must_be_as_told(const JobInfo& job) {
   }
 }
 
-void GroupedGraph::must_need_the_same(Index n) {
+void GroupedGraph::check_same_regions(Index n) {
   const Step& step = steps_[n];
-  const std::vector<ImageRegion> needs = part(wiring_.nodes[n]).input_regions(step.job);
+  const std::vector<ImageRegion> needs = ask_part(wiring_.nodes[n]).input_regions(step.job);
   for (std::size_t i = 0; i < step.feeds.size(); ++i) {
     if (equal(rectangle(needs[i]), step.needs[i])) continue;
     throw Error(ErrorKind::plugin_failed,
@@ -276,24 +272,24 @@ const void* GroupedGraph::input_of(Index n, std::size_t input) {
 // host's that is still needed may lie there.
 void* GroupedGraph::output_of(Index value, bool is_last, const JobBuffers& host,
                               const JobInfo& job) {
-  for (std::size_t end = 0; is_last && end < wiring_.outputs.size(); ++end) {
-    const bool is_ready = wiring_.outputs[end] == value && !output_lines_[end] &&
+  for (std::size_t port = 0; is_last && port < wiring_.outputs.size(); ++port) {
+    const bool is_ready = wiring_.outputs[port] == value && !output_lines_[port] &&
                           (!is_image(value) || equal(samples_[value].region, wanted_of(job)));
-    if (is_ready) return host.outputs[end];
+    if (is_ready) return host.outputs[port];
   }
   return samples_[value].room();
 }
 
 void GroupedGraph::give_outputs(const JobBuffers& host, const JobInfo& job) {
-  for (std::size_t end = 0; end < wiring_.outputs.size(); ++end) {
-    const Index value = wiring_.outputs[end];
+  for (std::size_t port = 0; port < wiring_.outputs.size(); ++port) {
+    const Index value = wiring_.outputs[port];
     const Format& format = wiring_.values[value].format;
     const Samples& from = samples_[value];
-    void* const to = host.outputs[end];
-    if (output_lines_[end]) {
-      output_lines_[end]->add(static_cast<const float*>(from.data), job.width,
-                              rows_of(format, job));
-      output_lines_[end]->give(static_cast<float*>(to));
+    void* const to = host.outputs[port];
+    if (output_lines_[port]) {
+      output_lines_[port]->add(static_cast<const float*>(from.data), job.width,
+                               rows_of(format, job));
+      output_lines_[port]->give(static_cast<float*>(to));
     } else if (to == from.data) {
       continue;
     } else if (is_image(value)) {
@@ -318,7 +314,7 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
   if (wiring_.media == Media::image) {
     find_extents(job);
     find_regions(job);
-    must_be_as_told(job);
+    check_returned_regions(job);
   } else {
     keep_aligned();
     if (job.discontinuity || goes_on_with_ != job.height) start_lines_anew();
@@ -341,14 +337,14 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
         void* const to = output_of(value, is_last && !is_left_out, buffers, job);
         step.buffers.outputs.push_back(to);
         samples_[value].data = to;
-        const auto ends = std::count(wiring_.outputs.begin(), wiring_.outputs.end(), value);
-        is_direct = is_direct && to != samples_[value].room() && ends == 1;
+        const auto uses = std::count(wiring_.outputs.begin(), wiring_.outputs.end(), value);
+        is_direct = is_direct && to != samples_[value].room() && uses == 1;
       }
       if (is_left_out) {
         make_dry(node);
       } else if (wiring_.media == Media::image) {
         // It may have answered for another frame since, or have started again.
-        must_need_the_same(n);
+        check_same_regions(n);
       }
       step.job.deadline_ns = time_left(job, begin);
       if (is_last) {
@@ -357,7 +353,7 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
         goes_on_with_ = job.height;
         return result;
       }
-      GraphPart& one = part(node);
+      GraphPart& one = ask_part(node);
       const JobOutcome outcome = is_left_out ? one.finish(one.skip_job())
                                              : one.process(step.buffers, step.job, step.events);
       pass_links(node.origin, n);  // it may have started again
@@ -446,7 +442,7 @@ void GroupedGraph::lose_step() noexcept {
 
 std::vector<ImageRegion> GroupedGraph::output_extents(const JobInfo& job) {
   if (is_whole()) return parts_.front()->output_extents(job);
-  must_ask_images(job);
+  check_image_query(job);
   without_ended({}, job, [&] {
     get_ready();
     prepare(job, {});
@@ -461,7 +457,7 @@ std::vector<ImageRegion> GroupedGraph::output_extents(const JobInfo& job) {
 
 std::vector<ImageRegion> GroupedGraph::input_regions(const JobInfo& job) {
   if (is_whole()) return parts_.front()->input_regions(job);
-  must_ask_images(job);
+  check_image_query(job);
   regions_of_ = {};
   without_ended({}, job, [&] {
     get_ready();
@@ -478,8 +474,8 @@ std::vector<ImageRegion> GroupedGraph::input_regions(const JobInfo& job) {
   return regions_;
 }
 
-void GroupedGraph::must_ask_images(const JobInfo& job) const {
-  must_be_active();
+void GroupedGraph::check_image_query(const JobInfo& job) const {
+  check_active();
   if (wiring_.media != Media::image) refuse_job("audio has no regions");
   check_info(wiring_, job);
 }

@@ -90,7 +90,7 @@ void GroupedGraph::pass_links(Index from, Index step) {
     if (samples.link.get() == nullptr || wiring_.nodes[*wiring_.values[v].node].origin != from) {
       continue;
     }
-    Descriptor file = parts_[from]->new_link(samples.link.get());
+    Descriptor file = parts_[from]->release_link(samples.link.get());
     if (file.get() < 0) continue;
     asked_last_ = samples.link_to;
     try {

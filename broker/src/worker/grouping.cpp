@@ -64,8 +64,8 @@ class Chooser {
   std::vector<std::string> key_of_;
 };
 
-// A name that no other end or node has.
-std::string end_name(const WorkerGraphDescription& graph, std::string wanted) {
+// Returns a name that no other port or node has.
+std::string free_name(const WorkerGraphDescription& graph, std::string wanted) {
   std::replace(wanted.begin(), wanted.end(), '.', ':');
   const auto is_taken = [&](const auto& all) {
     return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == wanted; });
@@ -111,12 +111,12 @@ class Describer {
         continue;
       }
       const auto known = std::find(made.inputs.begin(), made.inputs.end(), index);
-      const auto end = static_cast<Index>(known - made.inputs.begin());
+      const auto input = static_cast<Index>(known - made.inputs.begin());
       if (known == made.inputs.end()) {
         made.inputs.push_back(index);
-        made.graph.inputs.push_back({end_name(made.graph, value.name)});
+        made.graph.inputs.push_back({free_name(made.graph, value.name)});
       }
-      made.graph.edges.push_back({made.graph.inputs[end].name, to});
+      made.graph.edges.push_back({made.graph.inputs[input].name, to});
     }
   }
 
@@ -135,7 +135,7 @@ class Describer {
     const Index index = wiring_.nodes[n].outputs[port];
     const std::string& name = wiring_.values[index].name;
     made.outputs.push_back(index);
-    made.graph.outputs.push_back({end_name(made.graph, name)});
+    made.graph.outputs.push_back({free_name(made.graph, name)});
     made.graph.edges.push_back({name, made.graph.outputs.back().name});
   }
 
@@ -220,9 +220,9 @@ Wiring wire_groups(const std::vector<Group>& groups, const Wiring& wiring,
     node.plugin = &ports[g];
     node.origin = g;
     ports[g].media = wiring.media;
-    for (Index end = 0; end < groups[g].inputs.size(); ++end) {
-      ports[g].inputs.emplace_back().id = groups[g].graph.inputs[end].name;
-      const Index value = new_value[groups[g].inputs[end]];
+    for (Index port = 0; port < groups[g].inputs.size(); ++port) {
+      ports[g].inputs.emplace_back().id = groups[g].graph.inputs[port].name;
+      const Index value = new_value[groups[g].inputs[port]];
       node.inputs.emplace_back(value);
       made.values[value].readers.push_back(g);
       const Maybe before = made.values[value].node;
@@ -230,10 +230,10 @@ Wiring wire_groups(const std::vector<Group>& groups, const Wiring& wiring,
         node.waits_for.push_back(*before);
       }
     }
-    for (Index end = 0; end < groups[g].outputs.size(); ++end) {
-      ports[g].outputs.emplace_back().id = groups[g].graph.outputs[end].name;
+    for (Index port = 0; port < groups[g].outputs.size(); ++port) {
+      ports[g].outputs.emplace_back().id = groups[g].graph.outputs[port].name;
       node.outputs.push_back(made.values.size());
-      add_value(groups[g].outputs[end], g, end);
+      add_value(groups[g].outputs[port], g, port);
     }
     made.nodes.push_back(std::move(node));
     made.order.push_back(g);

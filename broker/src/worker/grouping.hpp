@@ -15,7 +15,7 @@ namespace ctxbroker::detail {
 struct Group {
   bool in_host = false;
   std::vector<Index> nodes;            // of the whole graph, in their order
-  WorkerGraphDescription graph;        // of these nodes; the ends have no formats yet
+  WorkerGraphDescription graph;        // of these nodes; the ports have no formats yet
   std::vector<Index> inputs, outputs;  // of each end: the whole graph's value
 };
 

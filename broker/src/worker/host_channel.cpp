@@ -58,7 +58,8 @@ void HostChannel::give_ticket_back(std::uint32_t slot) noexcept {
   if (ticket_waiters_ != 0) futex_wake(freed_);
 }
 
-CallEnd HostChannel::wait(SlotHead& slot, Clock::time_point deadline, const char*& lie) noexcept {
+ReplyOutcome HostChannel::wait(SlotHead& slot, Clock::time_point deadline,
+                               const char*& lie) noexcept {
   SlotState seen = SlotState::request;
   const auto settled = [&] {
     seen = state_of(slot, std::memory_order_acquire);
@@ -69,7 +70,7 @@ CallEnd HostChannel::wait(SlotHead& slot, Clock::time_point deadline, const char
   auto look_at = now + between_looks;
   while (!done) {
     const auto before = Clock::now();
-    if (before >= deadline) return CallEnd::late;
+    if (before >= deadline) return ReplyOutcome::late;
     if (before >= look_at) {
       if (look_) look_();
       look_at = before + between_looks;
@@ -83,24 +84,24 @@ CallEnd HostChannel::wait(SlotHead& slot, Clock::time_point deadline, const char
     slot.host_sleeps.store(0, std::memory_order_relaxed);
     if (!done) done = settled();
   }
-  if (seen == SlotState::reply) return CallEnd::replied;
-  if (ended_) return CallEnd::gone;
+  if (seen == SlotState::reply) return ReplyOutcome::replied;
+  if (ended_) return ReplyOutcome::gone;
   lie = "it gave a call a state that there is not";
-  return CallEnd::lie;
+  return ReplyOutcome::lie;
 }
 
-CallEnd HostChannel::read_reply(SlotHead& slot, std::uint32_t sequence, void* reply,
-                                std::size_t capacity, CallResult& result) noexcept {
+ReplyOutcome HostChannel::read_reply(SlotHead& slot, std::uint32_t sequence, void* reply,
+                                     std::size_t capacity, CallResult& result) noexcept {
   const std::uint32_t answered = slot.sequence.load(std::memory_order_relaxed);
   const std::uint32_t bytes = slot.bytes.load(std::memory_order_relaxed);
   result.status = static_cast<std::int32_t>(slot.status.load(std::memory_order_relaxed));
   if (answered != sequence) {
     say(result, "it answered a call that nobody has made");
-    return CallEnd::lie;
+    return ReplyOutcome::lie;
   }
   if (bytes > (result.status < 0 ? shape_.message_bytes : capacity)) {
     say(result, "it gave an answer that is longer than the room for it");
-    return CallEnd::lie;
+    return ReplyOutcome::lie;
   }
   if (result.status < 0) {
     copy_text(result, bytes_of(slot), bytes);
@@ -108,7 +109,7 @@ CallEnd HostChannel::read_reply(SlotHead& slot, std::uint32_t sequence, void* re
     std::memcpy(reply, bytes_of(slot), bytes);
     result.bytes = bytes;
   }
-  return CallEnd::replied;
+  return ReplyOutcome::replied;
 }
 
 CallResult HostChannel::call(const WorkerMessage& message, void* reply, std::size_t capacity,
@@ -121,7 +122,7 @@ CallResult HostChannel::call(const WorkerMessage& message, void* reply, std::siz
   CallResult result;
   std::uint32_t index = 0;
   if (ended_ || !take_ticket(index, deadline)) {
-    result.end = ended_ ? CallEnd::gone : CallEnd::crowded;
+    result.end = ended_ ? ReplyOutcome::gone : ReplyOutcome::crowded;
     return result;
   }
   Ticket& ticket = tickets_[index];
@@ -130,7 +131,7 @@ CallResult HostChannel::call(const WorkerMessage& message, void* reply, std::siz
   SlotHead& slot = slot_of(memory_, shape_, index);
   if (state_of(slot, std::memory_order_acquire) != SlotState::idle) {
     say(result, "it answered a call twice, or one that nobody has made");
-    result.end = CallEnd::lie;
+    result.end = ReplyOutcome::lie;
     return result;
   }
   capacity = std::min<std::size_t>(capacity, shape_.message_bytes);
@@ -150,11 +151,11 @@ CallResult HostChannel::call(const WorkerMessage& message, void* reply, std::siz
 
   const char* lie = "";
   result.end = wait(slot, deadline, lie);
-  if (result.end == CallEnd::lie) say(result, lie);
-  if (result.end == CallEnd::replied) {
+  if (result.end == ReplyOutcome::lie) say(result, lie);
+  if (result.end == ReplyOutcome::replied) {
     result.end = read_reply(slot, sequence, reply, capacity, result);
   }
-  if (result.end == CallEnd::replied) {
+  if (result.end == ReplyOutcome::replied) {
     slot.state.store(static_cast<std::uint32_t>(SlotState::idle), std::memory_order_release);
     give_ticket_back(index);
   }

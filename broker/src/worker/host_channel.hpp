@@ -16,7 +16,7 @@
 
 namespace ctxbroker::detail {
 
-enum class CallEnd {
+enum class ReplyOutcome {
   replied,  // the reply is whole and checked
   late,     // it did not come in time
   crowded,  // no slot became free in time; nothing was sent
@@ -25,7 +25,7 @@ enum class CallEnd {
 };
 
 struct CallResult {
-  CallEnd end = CallEnd::replied;
+  ReplyOutcome end = ReplyOutcome::replied;
   std::int32_t status = 0;        // of a reply
   std::size_t bytes = 0;          // of a good reply, in the caller's memory
   std::array<char, 1024> text{};  // of a bad reply or a lie
@@ -61,9 +61,9 @@ class HostChannel {
   };
 
   bool take_ticket(std::uint32_t& slot, Clock::time_point deadline) noexcept;
-  CallEnd wait(SlotHead& slot, Clock::time_point deadline, const char*& lie) noexcept;
-  CallEnd read_reply(SlotHead& slot, std::uint32_t sequence, void* reply, std::size_t capacity,
-                     CallResult& result) noexcept;
+  ReplyOutcome wait(SlotHead& slot, Clock::time_point deadline, const char*& lie) noexcept;
+  ReplyOutcome read_reply(SlotHead& slot, std::uint32_t sequence, void* reply, std::size_t capacity,
+                          CallResult& result) noexcept;
   void give_ticket_back(std::uint32_t slot) noexcept;
 
   std::byte* memory_;

@@ -33,8 +33,8 @@ WorkerNodeState HostPart::node_state(std::size_t node) {
   return state;
 }
 
-void HostPart::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
-                        std::vector<GraphEnd> outputs) {
+void HostPart::activate(const ActivationSizes& sizes, std::vector<GraphPort> inputs,
+                        std::vector<GraphPort> outputs) {
   deactivate();
   description_.inputs = inputs;
   description_.outputs = outputs;
@@ -85,13 +85,18 @@ bool HostPart::is_lent(const void* buffer) const {
 WorkerDeviceBuffer HostPart::lend(const ctxbroker::DeviceMemory&) {
   throw Error(ErrorKind::invalid_argument,
               "graph: its plug-ins are in the host, and device memory is lent to a worker; use a "
-              "Graph, whose ends can be on the device");
+              "Graph, whose ports can be on the device");
 }
 
 void HostPart::make_link(const void* name, std::uint64_t bytes, int device) {
   Link& link = links_[name];
   link.memory = ctxbroker::DeviceMemory::shareable(devices_.tenant(broker_), bytes, device);
   link.file = Descriptor(link.memory.export_descriptor());
+}
+
+Descriptor HostPart::release_link(const void* name) {
+  const auto found = links_.find(name);
+  return found != links_.end() ? std::move(found->second.file) : Descriptor();
 }
 
 // If it fails, the graph refuses jobs, because their address is 0.
@@ -106,8 +111,8 @@ void HostPart::take_link(Descriptor file, const void* name, std::uint64_t bytes,
 // the buffers are checked.
 const JobBuffers& HostPart::there(const JobBuffers& buffers) {
   if (links_.empty()) return buffers;
-  const auto address = [&](const GraphEnd& end, const void* buffer) {
-    if (!end.on_device) return const_cast<void*>(buffer);
+  const auto address = [&](const GraphPort& port, const void* buffer) {
+    if (!port.on_device) return const_cast<void*>(buffer);
     return reinterpret_cast<void*>(links_.at(buffer).memory.address());
   };
   buffers_.inputs.clear();
@@ -137,14 +142,14 @@ std::uint64_t HostPart::submit(const JobBuffers& buffers, const JobInfo& job,
   return submitted_;
 }
 
-void HostPart::must_be_submitted(std::uint64_t job) const {
+void HostPart::check_submitted(std::uint64_t job) const {
   if (job != 0 && job <= submitted_) return;
   throw Error(ErrorKind::invalid_argument,
               "graph: job " + std::to_string(job) + " was not submitted");
 }
 
 JobOutcome HostPart::finish(std::uint64_t job) {
-  must_be_submitted(job);
+  check_submitted(job);
   if (job <= before_activation_) return JobOutcome::forgotten;
   const std::uint64_t before =
       std::exchange(finished_, submitted_);  // after an error, none is left
@@ -154,7 +159,7 @@ JobOutcome HostPart::finish(std::uint64_t job) {
 }
 
 bool HostPart::is_done(std::uint64_t job) {
-  must_be_submitted(job);
+  check_submitted(job);
   return job <= before_activation_ || graph().is_done(job - before_activation_);
 }
 

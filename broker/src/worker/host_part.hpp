@@ -63,8 +63,8 @@ class HostPart final : public GraphPart {
     return saved_or_warned(Access::of(at(node)));
   }
 
-  void activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
-                std::vector<GraphEnd> outputs) override;
+  void activate(const ActivationSizes& sizes, std::vector<GraphPort> inputs,
+                std::vector<GraphPort> outputs) override;
   void deactivate() override;
   bool get_ready() override { return true; }
   void mark_discontinuity() noexcept override { discontinuity_ = true; }
@@ -84,7 +84,7 @@ class HostPart final : public GraphPart {
   WorkerBuffer lend(std::size_t bytes) override;
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) override;
   void make_link(const void* name, std::uint64_t bytes, int device) override;
-  Descriptor new_link(const void* name) override { return std::move(links_[name].file); }
+  Descriptor release_link(const void* name) override;
   void take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) override;
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events) override;
@@ -109,7 +109,7 @@ class HostPart final : public GraphPart {
   PluginInstance& at(std::size_t node) {
     return const_cast<PluginInstance&>(std::as_const(*this).at(node));
   }
-  void must_be_submitted(std::uint64_t job) const;
+  void check_submitted(std::uint64_t job) const;
   const JobBuffers& there(const JobBuffers& buffers);
   const Graph& graph() const;
   Graph& graph() { return const_cast<Graph&>(std::as_const(*this).graph()); }

@@ -17,7 +17,7 @@ void deactivate_all(std::vector<LoadedNode>& nodes) {
 }
 
 GraphDescription activate_all(std::vector<LoadedNode>& nodes, const ActivationSizes& sizes,
-                              std::vector<GraphEnd> inputs, std::vector<GraphEnd> outputs,
+                              std::vector<GraphPort> inputs, std::vector<GraphPort> outputs,
                               const std::vector<GraphEdge>& edges) {
   GraphDescription graph{std::move(inputs), std::move(outputs), {}, edges};
   std::vector<PluginInstance*> instances;

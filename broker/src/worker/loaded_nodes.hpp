@@ -26,7 +26,7 @@ void deactivate_all(std::vector<LoadedNode>& nodes);
 // Activates the plug-ins, and describes their graph. Without edges, it is a row. Throws what
 // PluginInstance::activate throws; then some are active.
 GraphDescription activate_all(std::vector<LoadedNode>& nodes, const ActivationSizes& sizes,
-                              std::vector<GraphEnd> inputs, std::vector<GraphEnd> outputs,
+                              std::vector<GraphPort> inputs, std::vector<GraphPort> outputs,
                               const std::vector<GraphEdge>& edges);
 
 }  // namespace ctxbroker::detail

@@ -24,10 +24,10 @@ using detail::Instance;
   throw Error(ErrorKind::invalid_argument, "the graph cannot move: " + why);
 }
 
-void must_be_movable(const GraphParts& graph) {
-  for (const auto* ends : {&graph.description.inputs, &graph.description.outputs}) {
-    for (const GraphEnd& end : *ends) {
-      if (end.on_device) refuse("its end " + end.name + " is on the device");
+void check_movable(const GraphParts& graph) {
+  for (const auto* ports : {&graph.description.inputs, &graph.description.outputs}) {
+    for (const GraphPort& port : *ports) {
+      if (port.on_device) refuse("its port " + port.name + " is on the device");
     }
   }
   for (std::size_t i = 0; i < graph.instances.size(); ++i) {
@@ -98,7 +98,7 @@ void restore(Preset preset, const char* without_state, WorkerGraph& graph, std::
 WorkerGraph WorkerGraph::from(Graph&& graph, WorkerGraphOptions options,
                               const std::vector<WorkerGrouping>& of_nodes) {
   const GraphParts parts = detail::GraphAccess::parts_of(graph);
-  must_be_movable(parts);
+  check_movable(parts);
   WorkerGraphDescription description{
       parts.description.inputs, parts.description.outputs, {}, parts.description.edges};
   for (std::size_t i = 0; i < parts.instances.size(); ++i) {

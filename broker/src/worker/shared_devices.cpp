@@ -19,8 +19,8 @@ Tenant& SharedDevices::tenant(Broker& broker) {
 }
 
 void SharedDevices::keep(std::uint64_t handle, ctxbroker::DeviceMemory memory) {
-  need_of_message(memory_.emplace(handle, std::move(memory)).second,
-                  "this device memory is lent already");
+  check_message(memory_.emplace(handle, std::move(memory)).second,
+                "this device memory is lent already");
 }
 
 Descriptor SharedDevices::make(Broker& broker, std::uint64_t handle, std::uint64_t bytes,
@@ -37,12 +37,12 @@ void SharedDevices::lend(Broker& broker, std::uint64_t handle, int descriptor, s
 }
 
 void SharedDevices::take_back(std::uint64_t handle) {
-  need_of_message(memory_.erase(handle) == 1, "this device memory is not lent");
+  check_message(memory_.erase(handle) == 1, "this device memory is not lent");
 }
 
 const ctxbroker::DeviceMemory& SharedDevices::at(std::uint64_t handle) const {
   const auto found = memory_.find(handle);
-  need_of_message(found != memory_.end(), "a buffer's device memory is not lent");
+  check_message(found != memory_.end(), "a buffer's device memory is not lent");
   return found->second;
 }
 

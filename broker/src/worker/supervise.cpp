@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Supervision: starts a worker's processes and watches them. worker_ends.cpp says how they end.
+// Supervision: starts a worker's processes and watches them. worker_exits.cpp says how they end.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -206,9 +206,9 @@ void WorkerImpl::read_packets(WorkerProcess& process) {
           process.socket_ended = true;
           return;
         }
-        return ask_end(process, WorkerEndCause::lie, "it closed its socket");
+        return request_kill(process, WorkerExitCause::lie, "it closed its socket");
       case Received::bad:
-        return ask_end(process, WorkerEndCause::lie, "it sent a packet that is none");
+        return request_kill(process, WorkerExitCause::lie, "it sent a packet that is none");
       case Received::packet:
         break;
     }
@@ -228,7 +228,8 @@ void WorkerImpl::read_packets(WorkerProcess& process) {
       descriptors_[next_descriptor_++ % descriptors_.size()] = {packet_.head.number,
                                                                 std::move(packet_.descriptor)};
     } else {
-      return ask_end(process, WorkerEndCause::lie, "it sent a packet of a kind that there is not");
+      return request_kill(process, WorkerExitCause::lie,
+                          "it sent a packet of a kind that there is not");
     }
   }
 }
@@ -262,8 +263,8 @@ void WorkerImpl::look_for_hang(WorkerProcess& process) {
   const auto now = Clock::now();
   process.looked_at = now;
   if (process.channel.touched_idle_slot()) {
-    return ask_end(process, WorkerEndCause::lie,
-                   "it answered a call twice, or one that nobody has made");
+    return request_kill(process, WorkerExitCause::lie,
+                        "it answered a call twice, or one that nobody has made");
   }
   const std::uint32_t beat = process.channel.heartbeat();
   if (!process.channel.busy() || beat != process.heartbeat) {
@@ -273,11 +274,12 @@ void WorkerImpl::look_for_hang(WorkerProcess& process) {
   }
   if (options_.heartbeat_timeout.count() == 0 || is_dying(process.id)) return;
   if (look_at(process.id).state == 'T') {
-    return ask_end(process, WorkerEndCause::stopped, "it was stopped by a signal");
+    return request_kill(process, WorkerExitCause::stopped, "it was stopped by a signal");
   }
   if (now - process.beat_at > options_.heartbeat_timeout) {
-    ask_end(process, WorkerEndCause::stopped,
-            "it did not run for " + std::to_string(options_.heartbeat_timeout.count()) + " ms");
+    request_kill(
+        process, WorkerExitCause::stopped,
+        "it did not run for " + std::to_string(options_.heartbeat_timeout.count()) + " ms");
   }
 }
 

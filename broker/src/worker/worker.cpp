@@ -15,7 +15,7 @@ const char* to_string(WorkerState state) noexcept {
   return detail::name_of(names, state);
 }
 
-const char* to_string(WorkerEndCause cause) noexcept {
+const char* to_string(WorkerExitCause cause) noexcept {
   constexpr std::array names{"exited",  "signal", "out-of-memory", "late",
                              "stopped", "lie",    "cuda-ended",    "by-host"};
   return detail::name_of(names, cause);
@@ -63,17 +63,17 @@ WorkerState Worker::state() const {
 std::string Worker::reason() const {
   return impl_->reason();
 }
-std::optional<WorkerEnd> Worker::last_end() const {
-  return impl_->last_end();
+std::optional<WorkerExit> Worker::last_exit() const {
+  return impl_->last_exit();
 }
-std::uint64_t Worker::ends() const {
-  return impl_->ends();
+std::uint64_t Worker::exits() const {
+  return impl_->exits();
 }
 int Worker::process_id() const {
   return impl_->process_id();
 }
-void Worker::end(const std::string& reason) {
-  impl_->end(reason);
+void Worker::kill(const std::string& reason) {
+  impl_->kill(reason);
 }
 void Worker::pardon() {
   impl_->pardon();

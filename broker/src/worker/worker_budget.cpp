@@ -46,20 +46,20 @@ bool WorkerImpl::follow(const WorkerImpl& before, std::atomic<bool>& in_charge) 
   if (state_ != WorkerState::ready) return false;
   in_charge = true;
   crashes_ = before.crashes_;
-  ends_ = before.ends_;
-  last_end_ = before.last_end_;
+  exits_ = before.exits_;
+  last_exit_ = before.last_exit_;
   return true;
 }
 
 void WorkerImpl::count_end_of(const WorkerImpl& other) {
   const std::scoped_lock both(mutex_, other.mutex_);
-  if (!other.last_end_) return;
-  last_end_ = other.last_end_;
-  ++ends_;
+  if (!other.last_exit_) return;
+  last_exit_ = other.last_exit_;
+  ++exits_;
   count_crash(Clock::now());
   if (!is_budget_spent() || state_ == WorkerState::closed) return;
   state_ = WorkerState::quarantined;
-  reason_ = last_end_->text + "; " + quarantine_in_words();
+  reason_ = last_exit_->text + "; " + quarantine_in_words();
 }
 
 // With the lock. The process may live, but it is of no use.
@@ -69,7 +69,7 @@ void WorkerImpl::end_in_failure(const Process& process, std::string why) {
   if (process) {
     process->peaceful = true;
     if (!process->asked) {
-      process->asked = WorkerEndCause::by_host;
+      process->asked = WorkerExitCause::by_host;
       process->killed_at = Clock::now();
     }
     ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);

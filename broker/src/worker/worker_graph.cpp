@@ -21,7 +21,7 @@ constexpr std::array grouping_names{"together", "by-vendor", "by-plug-in", "each
                                     "in-host"};
 
 // A stream of this process cannot hold up work of another one.
-void must_not_wait(const JobBuffers& buffers) {
+void check_no_waiting(const JobBuffers& buffers) {
   if (buffers.after == nullptr) return;
   throw Error(ErrorKind::invalid_argument,
               "graph: JobBuffers::after is set, and a job in a worker waits for no stream of the "
@@ -50,11 +50,11 @@ const DriverInfo& WorkerGraph::driver() const {
 const std::vector<DeviceInfo>& WorkerGraph::devices() const {
   return impl_->parts().front()->devices();
 }
-const std::vector<GraphEnd>& WorkerGraph::inputs() const {
+const std::vector<GraphPort>& WorkerGraph::inputs() const {
   return impl_->graph().inputs;
 }
 
-const std::vector<GraphEnd>& WorkerGraph::outputs() const {
+const std::vector<GraphPort>& WorkerGraph::outputs() const {
   return impl_->graph().outputs;
 }
 
@@ -122,8 +122,8 @@ std::vector<PresetRemark> WorkerGraph::load_preset(std::size_t node, const Prese
 void WorkerGraph::activate(const ActivationSizes& sizes) {
   impl_->activate(sizes, impl_->graph().inputs, impl_->graph().outputs);
 }
-void WorkerGraph::activate(const ActivationSizes& sizes, std::vector<GraphEnd> inputs,
-                           std::vector<GraphEnd> outputs) {
+void WorkerGraph::activate(const ActivationSizes& sizes, std::vector<GraphPort> inputs,
+                           std::vector<GraphPort> outputs) {
   impl_->activate(sizes, std::move(inputs), std::move(outputs));
 }
 void WorkerGraph::deactivate() {
@@ -157,7 +157,7 @@ WorkerDeviceBuffer WorkerGraph::lend(const DeviceMemory& memory) {
 }
 std::uint64_t WorkerGraph::submit(const JobBuffers& buffers, const JobInfo& job,
                                   const WorkerJobEvents& events) {
-  must_not_wait(buffers);
+  check_no_waiting(buffers);
   return impl_->submit(buffers, job, events);
 }
 JobOutcome WorkerGraph::finish(std::uint64_t job) {
@@ -168,7 +168,7 @@ bool WorkerGraph::is_done(std::uint64_t job) {
 }
 JobOutcome WorkerGraph::process(const JobBuffers& buffers, const JobInfo& job,
                                 const WorkerJobEvents& events) {
-  must_not_wait(buffers);
+  check_no_waiting(buffers);
   return impl_->process(buffers, job, events);
 }
 JobOutcome WorkerGraph::process(const float* input, float* output, const JobInfo& job,
@@ -190,21 +190,21 @@ std::string WorkerGraph::reason(std::size_t node) const {
   const auto worker = impl_->place(node).part.worker();
   return worker ? worker->reason() : std::string();
 }
-std::optional<WorkerEnd> WorkerGraph::last_end(std::size_t node) const {
+std::optional<WorkerExit> WorkerGraph::last_exit(std::size_t node) const {
   const auto worker = impl_->place(node).part.worker();
-  return worker ? worker->last_end() : std::nullopt;
+  return worker ? worker->last_exit() : std::nullopt;
 }
-std::uint64_t WorkerGraph::ends(std::size_t node) const {
+std::uint64_t WorkerGraph::exits(std::size_t node) const {
   const auto worker = impl_->place(node).part.worker();
-  return worker ? worker->ends() : 0;
+  return worker ? worker->exits() : 0;
 }
 int WorkerGraph::process_id(std::size_t node) const {
   const auto worker = impl_->place(node).part.worker();
   return worker ? worker->process_id() : ::getpid();
 }
-void WorkerGraph::end(const std::string& reason) {
+void WorkerGraph::kill(const std::string& reason) {
   for (const auto& part : impl_->parts()) {
-    if (const auto worker = part->worker()) worker->end(reason);
+    if (const auto worker = part->worker()) worker->kill(reason);
   }
 }
 void WorkerGraph::pardon() {

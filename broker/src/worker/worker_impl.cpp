@@ -35,30 +35,31 @@ Shape shape_of(const WorkerOptions& options) {
 
 // Checks the options, and makes paths that hold wherever the host goes.
 WorkerOptions checked(WorkerOptions options) {
-  const auto need = [](bool good, const char* text) {
+  const auto check_option = [](bool good, const char* text) {
     if (!good) throw Error(ErrorKind::invalid_argument, text);
   };
-  need(!options.name.empty() && options.name.find('\0') == std::string::npos,
-       "WorkerOptions::name is empty or holds a zero byte");
-  need(options.module.empty() != options.program.empty(),
-       "give WorkerOptions::module or WorkerOptions::program, and not both");
-  need(options.message_bytes >= 256 && options.message_bytes <= most_message_bytes,
-       "WorkerOptions::message_bytes must be 256 to 131072");
-  need(options.calls_at_once >= 1 && options.calls_at_once <= most_slots,
-       "WorkerOptions::calls_at_once must be 1 to 64");
-  need(options.threads >= 1 && options.threads <= most_threads,
-       "WorkerOptions::threads must be 1 to 64");
-  need(options.spin.count() >= 0 && options.spin <= std::chrono::seconds(1),
-       "WorkerOptions::spin must be 0 to 1 second");
-  need(options.start_timeout.count() > 0, "WorkerOptions::start_timeout must be positive");
-  need(options.call_timeout.count() > 0, "WorkerOptions::call_timeout must be positive");
-  need(options.heartbeat_timeout.count() >= 0 && options.crash_window.count() >= 0 &&
-           options.quiet_interval.count() >= 0,
-       "WorkerOptions::heartbeat_timeout, crash_window and quiet_interval must not be negative");
+  check_option(!options.name.empty() && options.name.find('\0') == std::string::npos,
+               "WorkerOptions::name is empty or holds a zero byte");
+  check_option(options.module.empty() != options.program.empty(),
+               "give WorkerOptions::module or WorkerOptions::program, and not both");
+  check_option(options.message_bytes >= 256 && options.message_bytes <= most_message_bytes,
+               "WorkerOptions::message_bytes must be 256 to 131072");
+  check_option(options.calls_at_once >= 1 && options.calls_at_once <= most_slots,
+               "WorkerOptions::calls_at_once must be 1 to 64");
+  check_option(options.threads >= 1 && options.threads <= most_threads,
+               "WorkerOptions::threads must be 1 to 64");
+  check_option(options.spin.count() >= 0 && options.spin <= std::chrono::seconds(1),
+               "WorkerOptions::spin must be 0 to 1 second");
+  check_option(options.start_timeout.count() > 0, "WorkerOptions::start_timeout must be positive");
+  check_option(options.call_timeout.count() > 0, "WorkerOptions::call_timeout must be positive");
+  check_option(
+      options.heartbeat_timeout.count() >= 0 && options.crash_window.count() >= 0 &&
+          options.quiet_interval.count() >= 0,
+      "WorkerOptions::heartbeat_timeout, crash_window and quiet_interval must not be negative");
   for (const std::string& variable : options.environment) {
-    need(variable.find('=') != std::string::npos && variable.front() != '=' &&
-             variable.find('\0') == std::string::npos,
-         "WorkerOptions::environment has an entry that is not NAME=VALUE");
+    check_option(variable.find('=') != std::string::npos && variable.front() != '=' &&
+                     variable.find('\0') == std::string::npos,
+                 "WorkerOptions::environment has an entry that is not NAME=VALUE");
   }
   auto& file = options.module.empty() ? options.program : options.module;
   std::error_code ignored;
@@ -86,7 +87,8 @@ WorkerImpl::~WorkerImpl() {
   close();
 }
 
-void WorkerImpl::ask_end(WorkerProcess& process, WorkerEndCause cause, const std::string& text) {
+void WorkerImpl::request_kill(WorkerProcess& process, WorkerExitCause cause,
+                              const std::string& text) {
   {
     const Lock lock(mutex_);
     if (process.ended || process.asked) return;
@@ -112,21 +114,21 @@ std::size_t WorkerImpl::own_call(const Process& process, const WorkerMessage& me
   const auto asked = Clock::now();
   const CallResult result = process->channel.call(message, reply, capacity, deadline);
   switch (result.end) {
-    case CallEnd::replied:
+    case ReplyOutcome::replied:
       break;
-    case CallEnd::late:
-      ask_end(*process, WorkerEndCause::late,
-              "a call did not end within " +
-                  std::to_string(
-                      std::chrono::ceil<std::chrono::milliseconds>(deadline - asked).count()) +
-                  " ms");
+    case ReplyOutcome::late:
+      request_kill(*process, WorkerExitCause::late,
+                   "a call did not end within " +
+                       std::to_string(
+                           std::chrono::ceil<std::chrono::milliseconds>(deadline - asked).count()) +
+                       " ms");
       throw_end(process);
-    case CallEnd::lie:
-      ask_end(*process, WorkerEndCause::lie, result.text.data());
+    case ReplyOutcome::lie:
+      request_kill(*process, WorkerExitCause::lie, result.text.data());
       throw_end(process);
-    case CallEnd::gone:
+    case ReplyOutcome::gone:
       throw_end(process);
-    case CallEnd::crowded:
+    case ReplyOutcome::crowded:
       throw refused(options_.name,
                     "no call ended in time, so this one was not sent; "
                     "raise WorkerOptions::calls_at_once and threads, or call less");
@@ -135,7 +137,8 @@ std::size_t WorkerImpl::own_call(const Process& process, const WorkerMessage& me
   const std::string text = result.text[0] != '\0' ? take_message(result.text.data())
                                                   : "the module returned an error without a text";
   if (result.status == CTXB_ERROR_CONTEXT_LOST) {
-    ask_end(*process, WorkerEndCause::cuda_ended, "it says that its CUDA context is lost: " + text);
+    request_kill(*process, WorkerExitCause::cuda_ended,
+                 "it says that its CUDA context is lost: " + text);
     throw_end(process);
   }
   throw Error(
@@ -169,7 +172,7 @@ void WorkerImpl::refuse(const std::string& why) {
     process = process_;
   }
   if (!process) throw Error(ErrorKind::context_lost, "worker \"" + options_.name + "\": " + why);
-  ask_end(*process, WorkerEndCause::lie, why);
+  request_kill(*process, WorkerExitCause::lie, why);
   throw_end(process);
 }
 
@@ -336,7 +339,7 @@ void WorkerImpl::take_blocks_of(WorkerImpl& before) {
     const auto deadline = Clock::now() + options_.call_timeout;
     for (const auto& block : blocks) give_block(process, *block, deadline);
   } catch (...) {
-    end("it could not take over the blocks that were lent to the process before");
+    kill("it could not take over the blocks that were lent to the process before");
     throw;
   }
 }
@@ -411,14 +414,14 @@ std::string WorkerImpl::reason() const {
   return reason_;
 }
 
-std::optional<WorkerEnd> WorkerImpl::last_end() const {
+std::optional<WorkerExit> WorkerImpl::last_exit() const {
   const Lock lock(mutex_);
-  return last_end_;
+  return last_exit_;
 }
 
-std::uint64_t WorkerImpl::ends() const {
+std::uint64_t WorkerImpl::exits() const {
   const Lock lock(mutex_);
-  return ends_;
+  return exits_;
 }
 
 int WorkerImpl::process_id() const {
@@ -426,14 +429,14 @@ int WorkerImpl::process_id() const {
   return process_ ? process_->id : 0;
 }
 
-void WorkerImpl::end(const std::string& reason) {
+void WorkerImpl::kill(const std::string& reason) {
   Process process;
   {
     const Lock lock(mutex_);
     process = process_;
   }
   if (!process) return;
-  ask_end(*process, WorkerEndCause::by_host, "the host ended it: " + reason);
+  request_kill(*process, WorkerExitCause::by_host, "the host ended it: " + reason);
   if (std::this_thread::get_id() == supervisor_.get_id()) return;
   Lock lock(mutex_);
   changed_.wait_for(lock, end_patience, [&] { return process->ended; });
@@ -453,7 +456,7 @@ void WorkerImpl::close() noexcept {
     const auto deadline = Clock::now() + patience;
     const CallResult stopped =
         process->channel.call({stop_type, 0, nullptr, 0}, nullptr, 0, deadline);
-    if (stopped.end == CallEnd::replied) ::shutdown(process->socket.get(), SHUT_WR);
+    if (stopped.end == ReplyOutcome::replied) ::shutdown(process->socket.get(), SHUT_WR);
     Lock lock(mutex_);
     changed_.wait_until(lock, deadline, [&] { return process->ended; });
   }
@@ -462,7 +465,7 @@ void WorkerImpl::close() noexcept {
     close_wanted_ = true;
     process = process_;
     if (process && !process->asked) {
-      process->asked = WorkerEndCause::by_host;
+      process->asked = WorkerExitCause::by_host;
       process->killed_at = Clock::now();
     }
   }

@@ -88,8 +88,8 @@ struct WorkerProcess {
   unsigned lines_told = 0;
 
   // Under the worker's mutex.
-  bool peaceful = false;                // its end is no crash: close, or a start that failed
-  std::optional<WorkerEndCause> asked;  // somebody has killed it, for this reason
+  bool peaceful = false;                 // its end is no crash: close, or a start that failed
+  std::optional<WorkerExitCause> asked;  // somebody has killed it, for this reason
   std::string asked_text;
   Clock::time_point killed_at;
   bool has_descriptors = false;  // one has been passed, by whatever side: it may be of memory
@@ -124,10 +124,10 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   int take_descriptor(std::uint64_t number);
   WorkerState state() const;
   std::string reason() const;
-  std::optional<WorkerEnd> last_end() const;
-  std::uint64_t ends() const;
+  std::optional<WorkerExit> last_exit() const;
+  std::uint64_t exits() const;
   int process_id() const;
-  void end(const std::string& reason);
+  void kill(const std::string& reason);
   void pardon();
   void close() noexcept;
   // Takes over what is known of the processes of another worker, which this one replaces, and says
@@ -154,7 +154,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void give_block(const Process& process, const LentBlock& block, Clock::time_point deadline);
   std::size_t own_call(const Process& process, const WorkerMessage& message, void* reply,
                        std::size_t capacity, Clock::time_point deadline);
-  void ask_end(WorkerProcess& process, WorkerEndCause cause, const std::string& text);
+  void request_kill(WorkerProcess& process, WorkerExitCause cause, const std::string& text);
   [[noreturn]] void throw_end(const Process& process);
   void send_descriptor(const Process& process, std::uint64_t number, int descriptor,
                        Clock::time_point deadline);
@@ -172,8 +172,8 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   bool finish_early(const Process& process);
   void finish(const Process& process, std::optional<int> status);
   void see_off() noexcept;
-  WorkerEnd describe(WorkerProcess& process, std::optional<int> status);
-  bool publish(WorkerProcess& process, WorkerEnd& end);
+  WorkerExit describe(WorkerProcess& process, std::optional<int> status);
+  bool publish(WorkerProcess& process, WorkerExit& end);
   void end_in_failure(const Process& process, std::string why);
 
   // The crash budget, with the lock.
@@ -198,8 +198,8 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   bool start_wanted_ = false;
   bool close_wanted_ = false;
   std::string spawn_error_;
-  std::optional<WorkerEnd> last_end_;
-  std::uint64_t ends_ = 0;
+  std::optional<WorkerExit> last_exit_;
+  std::uint64_t exits_ = 0;
   std::vector<Clock::time_point> crashes_;
   std::vector<std::shared_ptr<LentBlock>> lent_;
   std::uint64_t next_handle_ = 1;

@@ -52,8 +52,8 @@ class CGraphArgumentsTest : public ::testing::Test {
   ctxb_instance* mixer = nullptr;
   ctxb_activation_sizes sizes{sizeof sizes, 8, 2, 0, 48000};
   ctxb_graph_options options{sizeof options, 0, 0, 0, 0, 0, nullptr, nullptr, 0, 0};
-  ctxb_graph_end input{sizeof input, 0, 0, 0, "voice"};
-  ctxb_graph_end output{sizeof output, 0, 0, 0, "mix"};
+  ctxb_graph_port input{sizeof input, 0, 0, 0, "voice"};
+  ctxb_graph_port output{sizeof output, 0, 0, 0, "mix"};
   ctxb_graph_node node{sizeof node, 0, "mixer", nullptr};
   ctxb_graph_edge edges[2]{{sizeof(ctxb_graph_edge), 0, "voice", "mixer"},
                            {sizeof(ctxb_graph_edge), 0, "mixer", "mix"}};
@@ -195,7 +195,7 @@ TEST_F(CGraphArgumentsTest, DescriptionsOfAGraph) {
   graph_is_refused([&] { description.device = 1; }, "no tenant whose memory");
   graph_is_refused([&] { description.inputs = nullptr; }, "inputs is null");
   graph_is_refused([&] { description.input_count = 1u << 30; }, "too long");
-  graph_is_refused([&] { input.size = 10; }, "sizeof(ctxb_graph_end)");
+  graph_is_refused([&] { input.size = 10; }, "sizeof(ctxb_graph_port)");
   graph_is_refused([&] { input.name = nullptr; }, "name in the graph's description is null");
   graph_is_refused([&] { input.samples = 9; }, "samples that its media does not have");
   graph_is_refused([&] { input.channels = 33; }, "more than 32 channels");
@@ -292,7 +292,7 @@ TEST_F(CGraphArgumentsTest, Jobs) {
   events_are_refused([&] { song.size = 9; }, "sizeof(ctxb_transport)");
   events_are_refused([&] { song.flags = 1u << 30; }, "flags of the ctxb_transport");
   events_are_refused([&] { song.flags = CTXB_TRANSPORT_TEMPO; }, "tempo is not above 0");
-  refused([&](auto& buffers, auto&) { buffers.after = &song; }, "no end of the graph is on");
+  refused([&](auto& buffers, auto&) { buffers.after = &song; }, "no port of the graph is on");
   EXPECT_EQ(ctxb_graph_submit(graph, &sound, &whole, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(ctxb_graph_is_done(graph, 1, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(ctxb_graph_process(graph, &sound, &whole, nullptr), CTXB_OK) << ctxb_last_error();

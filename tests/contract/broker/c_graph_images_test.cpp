@@ -36,7 +36,7 @@ class CGraphImagesTest : public ::testing::Test {
     sizes.size = sizeof sizes;
     sizes.max_width = sizes.max_height = 64;
     ASSERT_EQ(ctxb_instance_activate(instance, &sizes), CTXB_OK) << ctxb_last_error();
-    ctxb_graph_end in{}, out{};
+    ctxb_graph_port in{}, out{};
     in.size = out.size = sizeof in;
     in.name = "in";
     out.name = "out";

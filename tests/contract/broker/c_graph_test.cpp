@@ -72,10 +72,10 @@ class CGraphTest : public ::testing::Test {
   ctxb_instance* mixer = nullptr;
   ctxb_activation_sizes sizes{sizeof sizes, frames, channels, 0, rate};
   ctxb_job_info info{sizeof info, frames, channels, 0, 0, rate, 0, nullptr, {}, 0, 0, nullptr};
-  std::array<ctxb_graph_end, 2> inputs{
-      {{sizeof(ctxb_graph_end), 0, 0, 0, "voice"}, {sizeof(ctxb_graph_end), 0, 0, 0, "music"}}};
-  std::array<ctxb_graph_end, 2> outputs{
-      {{sizeof(ctxb_graph_end), 0, 0, 0, "mix"}, {sizeof(ctxb_graph_end), 0, 0, 0, "level"}}};
+  std::array<ctxb_graph_port, 2> inputs{
+      {{sizeof(ctxb_graph_port), 0, 0, 0, "voice"}, {sizeof(ctxb_graph_port), 0, 0, 0, "music"}}};
+  std::array<ctxb_graph_port, 2> outputs{
+      {{sizeof(ctxb_graph_port), 0, 0, 0, "mix"}, {sizeof(ctxb_graph_port), 0, 0, 0, "level"}}};
   ctxb_graph_node node{sizeof node, 0, "mixer", nullptr};
   std::array<ctxb_graph_edge, 4> edges{{{sizeof(ctxb_graph_edge), 0, "voice", "mixer"},
                                         {sizeof(ctxb_graph_edge), 0, "music", "mixer.second"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs of graphs: several in flight, late ones, ends in the host's device memory, who is told.
+// Jobs of graphs: several in flight, late ones, ports in the host's device memory, who is told.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -32,13 +32,14 @@ JobInfo picture() {
   return job;
 }
 
-// ---- Ends on the device -----------------------------------------------------------------------
+// ---- Ports on the device ----------------------------------------------------------------------
 
 using Kinds = std::tuple<LeaseKind, LeaseKind>;  // the host's and the plug-in's
 
-class DeviceEndsTest : public BrokerTest, public ::testing::WithParamInterface<Kinds> {
+class DevicePortsTest : public BrokerTest, public ::testing::WithParamInterface<Kinds> {
  protected:
-  DeviceEndsTest() : tenant(broker.open_tenant("frames", {LeaseChoice(std::get<0>(GetParam()))})) {}
+  DevicePortsTest()
+      : tenant(broker.open_tenant("frames", {LeaseChoice(std::get<0>(GetParam()))})) {}
 
   GraphDescription description(PluginInstance& instance) {
     GraphDescription made;
@@ -72,7 +73,7 @@ class DeviceEndsTest : public BrokerTest, public ::testing::WithParamInterface<K
   RawDriver driver{broker.driver().path};
 };
 
-TEST_P(DeviceEndsTest, FollowTheHostsStreamAndAreFollowedByIt) {
+TEST_P(DevicePortsTest, FollowTheHostsStreamAndAreFollowedByIt) {
   PluginInstance instance = doubling();
   GraphOptions options;
   options.jobs_in_flight = 3;
@@ -90,7 +91,7 @@ TEST_P(DeviceEndsTest, FollowTheHostsStreamAndAreFollowedByIt) {
   }
 }
 
-TEST_P(DeviceEndsTest, OneEndMayBeOnTheDeviceAndTheOtherInHostMemory) {
+TEST_P(DevicePortsTest, OneEndMayBeOnTheDeviceAndTheOtherInHostMemory) {
   PluginInstance instance = doubling();
   GraphDescription made = description(instance);
   made.outputs[0].on_device = false;
@@ -103,7 +104,7 @@ TEST_P(DeviceEndsTest, OneEndMayBeOnTheDeviceAndTheOtherInHostMemory) {
   EXPECT_THAT(out, Each(10.0F));
 }
 
-TEST_P(DeviceEndsTest, ALossOfTheHostsLeaseIsToldOnce) {
+TEST_P(DevicePortsTest, ALossOfTheHostsLeaseIsToldOnce) {
   PluginInstance instance = doubling();
   Graph graph(broker, description(instance), test_sizes);
   DeviceMemory in(tenant, samples * sizeof(float)), out(tenant, samples * sizeof(float));
@@ -126,7 +127,7 @@ TEST_P(DeviceEndsTest, ALossOfTheHostsLeaseIsToldOnce) {
 }
 
 // The lease with the host's frames stays as it is.
-TEST_P(DeviceEndsTest, AStreamOfAnotherLeaseIsRefused) {
+TEST_P(DevicePortsTest, AStreamOfAnotherLeaseIsRefused) {
   PluginInstance instance = doubling();
   Graph graph(broker, description(instance), test_sizes);
   const DeviceMemory in(tenant, samples * sizeof(float)), out(tenant, samples * sizeof(float));
@@ -144,7 +145,7 @@ TEST_P(DeviceEndsTest, AStreamOfAnotherLeaseIsRefused) {
   EXPECT_THAT(fetch(out, stream.get()), Each(6.0F));
 }
 
-TEST_P(DeviceEndsTest, TheTenantCannotBeClosedBeforeTheGraphEnds) {
+TEST_P(DevicePortsTest, TheTenantCannotBeClosedBeforeTheGraphEnds) {
   PluginInstance instance = doubling();
   {
     const DeviceMemory in(tenant, samples * sizeof(float)), out(tenant, samples * sizeof(float));
@@ -158,7 +159,7 @@ TEST_P(DeviceEndsTest, TheTenantCannotBeClosedBeforeTheGraphEnds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Kinds, DeviceEndsTest,
+    Kinds, DevicePortsTest,
     ::testing::Combine(
         ::testing::Values(LeaseKind::shared, LeaseKind::private_own, LeaseKind::green),
         ::testing::Values(LeaseKind::shared, LeaseKind::private_own, LeaseKind::green)),
@@ -179,7 +180,7 @@ TEST_F(BrokerTest, EndsOnTheDeviceThatCannotBe) {
     return error_text(ErrorKind::invalid_argument,
                       [&] { Graph(broker, made, test_sizes, options); });
   };
-  EXPECT_THAT(refusal(), HasSubstr("end in is on the device, and the description has no tenant"));
+  EXPECT_THAT(refusal(), HasSubstr("port in is on the device, and the description has no tenant"));
   made.tenant = &tenant;
   GraphOptions options;
   options.late = LateJobs::dry;
@@ -200,10 +201,10 @@ TEST_F(BrokerTest, StreamsOfTheHostNeedAnEndOnTheDevice) {
                          [&] {
                            graph.submit({{pixel}, {pixel}, stream.get()}, {});
                          }),
-              HasSubstr("no end of the graph is on the device"));
+              HasSubstr("no port of the graph is on the device"));
   const std::uint64_t job = graph.submit({{pixel}, {pixel}}, {});
   EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { graph.follow(job, stream.get()); }),
-              HasSubstr("no end of it is on the device"));
+              HasSubstr("no port of it is on the device"));
   EXPECT_EQ(graph.finish(job), JobOutcome::done);
   for (const std::uint64_t number : {std::uint64_t{0}, job + 1}) {
     EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { graph.finish(number); }),

@@ -82,7 +82,7 @@ struct Expected {
   ModelDelays delays;                         // after the job
 };
 
-// Bytes of one of the host's ends in a job.
+// Bytes of one of the graph's ports in a job.
 inline std::size_t bytes_of(const ModelShape& shape, const JobInfo& job) {
   const std::size_t channels = shape.media == Media::image ? 4 : 1;
   return std::size_t{job.width} * job.height * channels * sizeof(float);

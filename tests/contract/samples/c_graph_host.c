@@ -40,9 +40,9 @@ static int load(Host* host, const char* folder, const char* name, ctxb_plugin_li
 }
 
 static int connect(Host* host) {
-  const ctxb_graph_end inputs[] = {{.size = sizeof(ctxb_graph_end), .name = "front"},
-                                   {.size = sizeof(ctxb_graph_end), .name = "back"}};
-  const ctxb_graph_end outputs[] = {{.size = sizeof(ctxb_graph_end), .name = "result"}};
+  const ctxb_graph_port inputs[] = {{.size = sizeof(ctxb_graph_port), .name = "front"},
+                                    {.size = sizeof(ctxb_graph_port), .name = "back"}};
+  const ctxb_graph_port outputs[] = {{.size = sizeof(ctxb_graph_port), .name = "result"}};
   const ctxb_graph_node nodes[] = {
       {.size = sizeof(ctxb_graph_node), .name = "blur", .instance = host->blur},
       {.size = sizeof(ctxb_graph_node), .name = "merge", .instance = host->merge}};

@@ -151,7 +151,7 @@ TEST_F(WorkerBoundaryTest, WithoutOtherProcessesTheHostIsOutOfReach) {
   EXPECT_EQ(attempt(closed, Way::own_child), 0);
   EXPECT_EQ(attempt(closed, Way::tcp_connection), 0);
   // The host still ends it, and starts it again with the same limits.
-  closed.end("for a test");
+  closed.kill("for a test");
   EXPECT_EQ(attempt(closed, Way::memory_write), EPERM);
   EXPECT_EQ(attempt(open, Way::memory_write), 0);
 }

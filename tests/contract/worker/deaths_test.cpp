@@ -37,7 +37,7 @@ class Bystander {
     thread_.join();
     EXPECT_EQ(wrong, 0);
     EXPECT_GT(right, 0);
-    EXPECT_EQ(worker_.ends(), 0U);
+    EXPECT_EQ(worker_.exits(), 0U);
   }
   std::atomic<int> right{0}, wrong{0};
 
@@ -61,7 +61,7 @@ class Bystander {
 
 struct Death {
   Act act;
-  WorkerEndCause cause;
+  WorkerExitCause cause;
   const char* text;
 };
 
@@ -74,8 +74,8 @@ class WorkerDeathTest : public WorkerTest, public ::testing::WithParamInterface<
 TEST_P(WorkerDeathTest, IsNamedAndStopsNobodyElse) {
   const Death& death = GetParam();
   WorkerOptions with = options();
-  with.call_timeout = milliseconds(death.cause == WorkerEndCause::late ? 400 : 20'000);
-  if (death.cause == WorkerEndCause::out_of_memory) {
+  with.call_timeout = milliseconds(death.cause == WorkerExitCause::late ? 400 : 20'000);
+  if (death.cause == WorkerExitCause::out_of_memory) {
     if (sanitized) GTEST_SKIP() << "a sanitizer needs the memory itself";
     with.memory_limit = 256 << 20;
   }
@@ -87,39 +87,39 @@ TEST_P(WorkerDeathTest, IsNamedAndStopsNobodyElse) {
   });
   EXPECT_THAT(text, HasSubstr("worker \"hostile\": "));
   EXPECT_THAT(text, HasSubstr(death.text));
-  if (death.cause != WorkerEndCause::cuda_ended) {
+  if (death.cause != WorkerExitCause::cuda_ended) {
     EXPECT_THAT(text, HasSubstr("while it handled message " + std::to_string(death.act) +
                                 " of subject 42"));
   }
   EXPECT_THAT(text, HasSubstr("the next call starts it again"));
-  const WorkerEnd end = wait_for_end();
+  const WorkerExit end = wait_for_end();
   EXPECT_STREQ(to_string(end.cause), to_string(death.cause));
   EXPECT_THAT(records(), Contains("error hostile: " + end.text + "; " + end.next));
-  EXPECT_EQ(worker.last_end()->text, end.text);
+  EXPECT_EQ(worker.last_exit()->text, end.text);
   EXPECT_EQ(worker.reason(), end.text + "; " + end.next);
   EXPECT_EQ(say(worker, Act::echo, "back"), "back");
   EXPECT_EQ(worker.reason(), "");
-  EXPECT_EQ(worker.ends(), 1U);
+  EXPECT_EQ(worker.exits(), 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, WorkerDeathTest,
-    ::testing::Values(Death{Act::segfault, WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
-                      Death{Act::aborts, WorkerEndCause::signal, "signal 6 (SIGABRT)"},
-                      Death{Act::exit_0, WorkerEndCause::exited, "exit status 0"},
-                      Death{Act::exit_3, WorkerEndCause::exited, "exit status 3"},
-                      Death{Act::overflow, WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
-                      Death{Act::kills_itself, WorkerEndCause::signal, "signal 9 (SIGKILL)"},
-                      Death{Act::stops_itself, WorkerEndCause::stopped, "stopped by a signal"},
-                      Death{Act::endless, WorkerEndCause::late, "did not end within 400 ms"},
-                      Death{Act::deadlock, WorkerEndCause::late, "did not end within 400 ms"},
-                      Death{Act::allocates, WorkerEndCause::out_of_memory, "no more memory"},
-                      Death{Act::mallocs, WorkerEndCause::out_of_memory, "no more memory"},
-                      Death{Act::reserves, WorkerEndCause::out_of_memory, "no more memory"},
-                      Death{Act::forks_and_ends, WorkerEndCause::exited, "exit status 5"},
-                      Death{Act::device_trap, WorkerEndCause::cuda_ended,
+    ::testing::Values(Death{Act::segfault, WorkerExitCause::signal, "signal 11 (SIGSEGV)"},
+                      Death{Act::aborts, WorkerExitCause::signal, "signal 6 (SIGABRT)"},
+                      Death{Act::exit_0, WorkerExitCause::exited, "exit status 0"},
+                      Death{Act::exit_3, WorkerExitCause::exited, "exit status 3"},
+                      Death{Act::overflow, WorkerExitCause::signal, "signal 11 (SIGSEGV)"},
+                      Death{Act::kills_itself, WorkerExitCause::signal, "signal 9 (SIGKILL)"},
+                      Death{Act::stops_itself, WorkerExitCause::stopped, "stopped by a signal"},
+                      Death{Act::endless, WorkerExitCause::late, "did not end within 400 ms"},
+                      Death{Act::deadlock, WorkerExitCause::late, "did not end within 400 ms"},
+                      Death{Act::allocates, WorkerExitCause::out_of_memory, "no more memory"},
+                      Death{Act::mallocs, WorkerExitCause::out_of_memory, "no more memory"},
+                      Death{Act::reserves, WorkerExitCause::out_of_memory, "no more memory"},
+                      Death{Act::forks_and_ends, WorkerExitCause::exited, "exit status 5"},
+                      Death{Act::device_trap, WorkerExitCause::cuda_ended,
                             "says that its CUDA context is lost"},
-                      Death{Act::device_fault, WorkerEndCause::cuda_ended,
+                      Death{Act::device_fault, WorkerExitCause::cuda_ended,
                             "says that its CUDA context is lost"}));
 
 // The positive control: without a worker, the process of whoever calls ends.
@@ -215,7 +215,7 @@ TEST_F(WorkerTest, AWorkerWithoutAHeartbeatIsEnded) {
               HasSubstr("it did not run for 1000 ms while it handled message"));
   EXPECT_STREQ(to_string(wait_for_end().cause), "stopped");
   EXPECT_EQ(say(worker, Act::echo, "back"), "back");
-  EXPECT_EQ(worker.ends(), 1U);
+  EXPECT_EQ(worker.exits(), 1U);
 }
 
 TEST_F(WorkerTest, AllCallsInFlightEndAndAreSuspects) {
@@ -228,7 +228,7 @@ TEST_F(WorkerTest, AllCallsInFlightEndAndAreSuspects) {
   std::this_thread::sleep_for(milliseconds(100));
   error_of(ErrorKind::context_lost, [&] { worker.call({Act::segfault, 9, nullptr, 0}); });
   other.join();
-  const WorkerEnd end = wait_for_end();
+  const WorkerExit end = wait_for_end();
   ASSERT_EQ(end.in_flight.size(), 2U);
   EXPECT_EQ(end.in_flight[0].type + end.in_flight[1].type, Act::segfault + Act::sleeps);
   EXPECT_EQ(end.in_flight[0].subject + end.in_flight[1].subject, 9U);
@@ -274,12 +274,12 @@ TEST_F(WorkerTest, TooManyCrashesQuarantineIt) {
   };
   crash();
   worker.start();
-  worker.end("the host's own ends do not count");
+  worker.kill("the host's own ends do not count");
   crash();
   EXPECT_EQ(worker.state(), WorkerState::missing);
   crash();
   EXPECT_EQ(worker.state(), WorkerState::quarantined);
-  EXPECT_EQ(worker.ends(), 4U);
+  EXPECT_EQ(worker.exits(), 4U);
   EXPECT_THAT(error_of(ErrorKind::wrong_state, [&] { say(worker, Act::echo); }),
               HasSubstr("has ended 3 times within 60000 ms, so it is quarantined"));
   error_of(ErrorKind::wrong_state, [&] { worker.start(); });

@@ -38,7 +38,7 @@ TEST_F(WorkerTest, AModuleUsesTheHostsDeviceMemory) {
     tenant.run(0,
                [&] { EXPECT_EQ(driver.fetch(got, memory.address(), stream.get()), CUDA_SUCCESS); });
     EXPECT_EQ(got, expected);
-    worker.end("the next process gets the same memory");
+    worker.kill("the next process gets the same memory");
   }
   // The control: the memory is that of the descriptor.
   const std::uint64_t number = worker.pass_descriptor(STDOUT_FILENO);

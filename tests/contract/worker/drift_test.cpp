@@ -38,7 +38,7 @@ TEST_F(WorkerTest, NothingIsLeftOfManyDeaths) {
                                                                   : std::chrono::seconds(5));
         } catch (const Error&) {
         }
-        worker.end("a round is over");
+        worker.kill("a round is over");
       }
       EXPECT_EQ(worker.process_id(), 0) << act;
       worker.start();

@@ -33,7 +33,7 @@ std::vector<float> run(WorkerGraph& graph, const std::vector<float>& input) {
 
 struct GraphDeath {
   const char* way;
-  WorkerEndCause cause;
+  WorkerExitCause cause;
   const char* text;
   bool is_on_own_thread = false;
 };
@@ -52,7 +52,7 @@ class WorkerGraphDeathTest : public WorkerGraphTest,
 TEST_P(WorkerGraphDeathTest, NamesThePluginAndGoesOn) {
   const GraphDeath& death = GetParam();
   WorkerGraphOptions with = graph_options();
-  if (death.cause == WorkerEndCause::late) with.worker.call_timeout = milliseconds(1000);
+  if (death.cause == WorkerExitCause::late) with.worker.call_timeout = milliseconds(1000);
   WorkerGraph graph(guilty_and_innocent(), with);
   WorkerGraph bystander(guilty_and_innocent(), graph_options());
   graph.set_parameter(1, "stops", 1);
@@ -71,7 +71,7 @@ TEST_P(WorkerGraphDeathTest, NamesThePluginAndGoesOn) {
       text, AllOf(HasSubstr("worker \"graph\": "), HasSubstr(death.text),
                   HasSubstr("in process of plug-in com.example.test.deaths"),
                   HasSubstr("while it handled a job"), HasSubstr("the next call starts it again")));
-  const WorkerEnd end = wait_for_end();
+  const WorkerExit end = wait_for_end();
   EXPECT_STREQ(to_string(end.cause), to_string(death.cause));
   ASSERT_EQ(end.running.size(), 1U);
   EXPECT_EQ(end.running[0].plugin, "com.example.test.deaths");
@@ -85,24 +85,24 @@ TEST_P(WorkerGraphDeathTest, NamesThePluginAndGoesOn) {
   graph.set_parameter(0, "way", 0);
   EXPECT_EQ(run(graph, input), expected);
   EXPECT_NE(graph.process_id(), before);
-  EXPECT_EQ(graph.ends(), 1U);
+  EXPECT_EQ(graph.exits(), 1U);
   EXPECT_EQ(graph.reason(), "");
   EXPECT_EQ(run(bystander, input), input);
-  EXPECT_EQ(bystander.ends(), 0U);
+  EXPECT_EQ(bystander.exits(), 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, WorkerGraphDeathTest,
-    ::testing::Values(GraphDeath{"segv", WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
-                      GraphDeath{"abort", WorkerEndCause::signal, "signal 6 (SIGABRT)"},
-                      GraphDeath{"overflow", WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
-                      GraphDeath{"exit", WorkerEndCause::exited, "exit status 3"},
-                      GraphDeath{"quiet_exit", WorkerEndCause::exited, "exit status 0"},
-                      GraphDeath{"kill", WorkerEndCause::signal, "signal 9 (SIGKILL)"},
-                      GraphDeath{"stop", WorkerEndCause::stopped, "stopped by a signal"},
-                      GraphDeath{"endless", WorkerEndCause::late, "did not end within 1000 ms"},
-                      GraphDeath{"deadlock", WorkerEndCause::late, "did not end within 1000 ms"},
-                      GraphDeath{"thread", WorkerEndCause::signal, "signal 11 (SIGSEGV)", true}),
+    ::testing::Values(GraphDeath{"segv", WorkerExitCause::signal, "signal 11 (SIGSEGV)"},
+                      GraphDeath{"abort", WorkerExitCause::signal, "signal 6 (SIGABRT)"},
+                      GraphDeath{"overflow", WorkerExitCause::signal, "signal 11 (SIGSEGV)"},
+                      GraphDeath{"exit", WorkerExitCause::exited, "exit status 3"},
+                      GraphDeath{"quiet_exit", WorkerExitCause::exited, "exit status 0"},
+                      GraphDeath{"kill", WorkerExitCause::signal, "signal 9 (SIGKILL)"},
+                      GraphDeath{"stop", WorkerExitCause::stopped, "stopped by a signal"},
+                      GraphDeath{"endless", WorkerExitCause::late, "did not end within 1000 ms"},
+                      GraphDeath{"deadlock", WorkerExitCause::late, "did not end within 1000 ms"},
+                      GraphDeath{"thread", WorkerExitCause::signal, "signal 11 (SIGSEGV)", true}),
     [](const auto& one) { return std::string(one.param.way); });
 
 // The positive control: without a worker, whoever runs the plug-in ends.
@@ -142,7 +142,7 @@ TEST_F(WorkerGraphTest, AFaultOnTheDeviceEndsTheWorkerAlone) {
                        [&] { graph.process(input.data(), output.data(), picture_job()); }),
               AllOf(HasSubstr("memory_faults"), HasSubstr("kernel touch"),
                     HasSubstr("the next call starts it again")));
-  EXPECT_STREQ(to_string(graph.last_end()->cause), "cuda-ended");
+  EXPECT_STREQ(to_string(graph.last_exit()->cause), "cuda-ended");
   graph.set_parameter(0, "access", 0);
   EXPECT_EQ(run(graph, input), expected);
 }
@@ -192,7 +192,7 @@ TEST_F(WorkerGraphTest, RestoresParametersAndTexts) {
   auto changed = expected;
   changed[0] = 4;
   EXPECT_EQ(run(graph, input), changed);
-  EXPECT_EQ(graph.ends(), 1U);
+  EXPECT_EQ(graph.exits(), 1U);
 }
 
 JobInfo sound_job(int number) {
@@ -241,7 +241,7 @@ TEST_F(WorkerGraphTest, AStrayWriteDoesNotReachANeighbourInAnotherProcess) {
     } else {
       EXPECT_EQ(neighbour(), expected);
     }
-    EXPECT_EQ(graph.ends(0), 0U);
+    EXPECT_EQ(graph.exits(0), 0U);
   }
   std::filesystem::remove(table);
 }

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 constexpr std::size_t frame = std::size_t{width} * height * 4;
 constexpr std::size_t sound = std::size_t{block} * channels;
 
-GraphEnd device_end(const std::string& name, bool on_device = true) {
+GraphPort device_end(const std::string& name, bool on_device = true) {
   return {name, 0, SampleType::float32, on_device};
 }
 
@@ -212,7 +212,7 @@ TEST_F(WorkerDeviceTest, TheNextProcessHasTheMemoryToo) {
       EXPECT_EQ(graph.process(at(in), at(out), picture_job()), JobOutcome::done);
       EXPECT_EQ(fetch(out, frame), brighter(input));
     }
-    EXPECT_EQ(graph.ends(), 3U);
+    EXPECT_EQ(graph.exits(), 3U);
   }
 }
 
@@ -230,7 +230,7 @@ TEST_F(WorkerDeviceTest, AJobWithAnInputOnTheDeviceIsNotDoneOnceMore) {
     std::vector<float> own(frame);
     refusal(graph, input ? at(memory) : own.data(), input ? own.data() : at(memory), height,
             ErrorKind::context_lost);
-    EXPECT_EQ(graph.ends(), input ? 1U : 2U) << "an input in host memory is the control";
+    EXPECT_EQ(graph.exits(), input ? 1U : 2U) << "an input in host memory is the control";
   }
 }
 
@@ -244,8 +244,9 @@ TEST_F(WorkerDeviceTest, ABufferOutsideOfWhatIsLentIsRefused) {
   std::vector<float> own(frame);
   EXPECT_THAT(
       refusal(graph, at(memory, end - row), own.data(), 2),
-      HasSubstr("a buffer of the end \"in\", which has " + std::to_string(2 * row * sizeof(float)) +
-                " bytes, begins at byte " + std::to_string(memory.bytes() - row * sizeof(float)) +
+      HasSubstr("a buffer of the port \"in\", which has " +
+                std::to_string(2 * row * sizeof(float)) + " bytes, begins at byte " +
+                std::to_string(memory.bytes() - row * sizeof(float)) +
                 " of lent device memory that has " + whole + "; lend more, or begin earlier"));
   const WorkerBuffer host_memory = graph.lend(std::size_t{65536});
   for (const void* const buffer :
@@ -270,7 +271,7 @@ TEST_F(WorkerDeviceTest, ABufferOutsideOfWhatIsLentIsRefused) {
   EXPECT_EQ(graph.process(at(memory), own.data(), job), JobOutcome::done);
   *lent = {};
   refused_after_the_end();
-  EXPECT_EQ(graph.ends(), 0U);
+  EXPECT_EQ(graph.exits(), 0U);
 }
 
 TEST_F(WorkerDeviceTest, WhatCannotBeLentIsRefused) {
@@ -299,8 +300,8 @@ TEST_F(WorkerDeviceTest, WhatCannotBeLentIsRefused) {
   const DeviceMemory here = shareable(1);
   EXPECT_THAT(
       error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(on_another.lend(here)); }),
-      HasSubstr("the memory is on device 0, and the ends of the graph are on device 1"));
-  EXPECT_EQ(graph.ends(), 0U);
+      HasSubstr("the memory is on device 0, and the ports of the graph are on device 1"));
+  EXPECT_EQ(graph.exits(), 0U);
 }
 
 TEST_F(WorkerDeviceTest, AJobCannotWaitForAStream) {
@@ -327,14 +328,14 @@ TEST_F(WorkerDeviceTest, SeveralProcessesTakeHostMemory) {
   const auto each = grouped(WorkerGrouping::each_instance);
   constexpr const char* why =
       "the graph is in 2 processes, so it has to be in host memory; use "
-      "WorkerGrouping::together, or clear GraphEnd::on_device";
+      "WorkerGrouping::together, or clear GraphPort::on_device";
   for (const bool input : {true, false}) {
     WorkerGraphDescription on_device = description;
     (input ? on_device.inputs : on_device.outputs)[0].on_device = true;
     EXPECT_THAT(
         error_of(ErrorKind::invalid_argument, [&] { const WorkerGraph graph(on_device, each); }),
-        HasSubstr(std::string("the end \"") + (input ? "in" : "out") + "\" is on the device, and " +
-                  why));
+        HasSubstr(std::string("the port \"") + (input ? "in" : "out") +
+                  "\" is on the device, and " + why));
   }
   WorkerGraph graph(description, each);
   EXPECT_THAT(
@@ -392,12 +393,12 @@ TEST_F(WorkerDeviceTest, MemoryThatEndsBeforeItsJobIsKeptInTheWorker) {
     EXPECT_EQ(descriptors(), before + 1) << "it is not taken back yet";
     const auto use = [&] { graph.submit({{own.data()}, {at(memory)}}, picture_job()); };
     EXPECT_THAT(error_of(ErrorKind::invalid_argument, use),
-                HasSubstr("a buffer of the end \"out\""));
+                HasSubstr("a buffer of the port \"out\""));
     EXPECT_EQ(graph.finish(job), JobOutcome::done);
     EXPECT_EQ(descriptors(), before);
     EXPECT_EQ(fetch(memory, frame), brighter(own));
   }
-  EXPECT_EQ(graph.ends(), 0U);
+  EXPECT_EQ(graph.exits(), 0U);
 }
 
 TEST_F(WorkerDeviceTest, GraphLoanAndMemoryEndInAnyOrder) {
@@ -415,7 +416,7 @@ TEST_F(WorkerDeviceTest, GraphLoanAndMemoryEndInAnyOrder) {
         if (what == 0) graph.reset();
         if (what == 1) lent.reset();
         if (what == 2) memory.reset();
-        EXPECT_EQ(graph ? graph->ends() : 0, 0U);
+        EXPECT_EQ(graph ? graph->exits() : 0, 0U);
       }
       EXPECT_EQ(tenant.memory_bytes(), 0U);
     }

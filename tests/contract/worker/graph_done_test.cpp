@@ -109,7 +109,7 @@ TEST_F(WorkerDoneTest, TheHostIsToldOfEachJobOnce) {
   EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
 }
 
-// What happens with a job that is lost, WorkerOptions::on_end says.
+// What happens with a job that is lost, WorkerOptions::on_exit says.
 TEST_F(WorkerDoneTest, NobodyIsToldOfAJobThatIsLost) {
   for (const bool stand_by : {false, true}) {
     const std::size_t before = told().size();

@@ -33,7 +33,7 @@ TEST_F(WorkerDryPicturesTest, PicturesAreDryUntilTheNextProcessIsThere) {
     graph.set_parameter(0, "stops", 2 + times);
     EXPECT_EQ(until_done(graph, {picture(0)}), expected(2 + times));
   }
-  EXPECT_EQ(graph.ends(), 2U);
+  EXPECT_EQ(graph.exits(), 2U);
   EXPECT_THAT(records(), Contains(HasSubstr("ran without its plug-ins meanwhile")));
 }
 
@@ -71,7 +71,7 @@ TEST_F(WorkerDryPicturesTest, OnlyTheProcessThatIsAwayIsLeftOut) {
     end_process(graph, node);
     expect(JobOutcome::dry, made_here(row(others), {picture(0)}), process(graph, {picture(0)}));
     EXPECT_EQ(until_done(graph, {picture(0)}), whole);
-    EXPECT_EQ(graph.ends(node), 1U);
+    EXPECT_EQ(graph.exits(node), 1U);
   }
 }
 
@@ -91,9 +91,9 @@ TEST_F(WorkerDryPicturesTest, AProcessThatEndsInTheJobIsLeftOut) {
       graph.set_parameter(at, "way", way);
       expect(JobOutcome::dry, expected, process(graph, {picture(0)}));
       graph.set_parameter(at, "way", 0);
-      EXPECT_EQ(graph.ends(at), 1U);
+      EXPECT_EQ(graph.exits(at), 1U);
       EXPECT_EQ(until_done(graph, {picture(0)}), expected);
-      EXPECT_EQ(graph.ends(0) + graph.ends(1) + graph.ends(2), 1U);
+      EXPECT_EQ(graph.exits(0) + graph.exits(1) + graph.exits(2), 1U);
     }
   }
 }
@@ -113,7 +113,7 @@ TEST_F(WorkerDryPicturesTest, AProcessMayEndWhileAnotherOneWorks) {
   expect(JobOutcome::dry, expected, process(graph, {picture(0)}));
   killer.join();
   EXPECT_NE(graph.state(1), WorkerState::ready);
-  EXPECT_EQ(graph.ends(0), 0U);
+  EXPECT_EQ(graph.exits(0), 0U);
 }
 
 TEST_F(WorkerDryPicturesTest, SubmitLeavesOutWhatEndsBeforeTheLastProcess) {

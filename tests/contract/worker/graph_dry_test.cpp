@@ -119,7 +119,7 @@ TEST_F(WorkerDryTest, BlocksAreDryUntilTheNextProcessIsThere) {
   gain.set("gain_db", -12);
   const Next back = until_done(graph, [](const Next& one) { EXPECT_EQ(one.out, one.in); });
   EXPECT_EQ(back.out, gain(back.in));
-  EXPECT_EQ(graph.ends(), 1U);
+  EXPECT_EQ(graph.exits(), 1U);
   EXPECT_EQ(graph.state(), WorkerState::ready);
   EXPECT_THAT(records(), Contains(HasSubstr("ran without its plug-ins meanwhile")));
 }
@@ -198,7 +198,7 @@ TEST_F(WorkerDryTest, OtherProcessesNoticeNothing) {
     expect_right(next(graph));
   }
   EXPECT_EQ(graph.process_id(1), other);
-  EXPECT_EQ(graph.ends(1), 0U);
+  EXPECT_EQ(graph.exits(1), 0U);
 }
 
 TEST_F(WorkerDryTest, JobsInFlightAreDry) {
@@ -304,7 +304,7 @@ TEST_F(WorkerDryTest, TheNextProcessMayEndBeforeItsFirstJob) {
   kill(children()[0], SIGKILL);
   std::this_thread::sleep_for(milliseconds(500));
   EXPECT_EQ(next(graph).outcome, JobOutcome::dry);
-  EXPECT_EQ(graph.ends(), 2U);
+  EXPECT_EQ(graph.exits(), 2U);
   EXPECT_EQ(graph.state(), WorkerState::missing);
   until_done(graph, [](const Next&) {});
   end_process(graph);
@@ -348,7 +348,7 @@ TEST_F(WorkerDryTest, ANextProcessThatLiesIsRefused) {
 TEST_F(WorkerDryTest, AnEndThatTakesLongHoldsNoJobUp) {
   WorkerGraphOptions with = dry();
   std::atomic<bool> is_over{false}, goes_on{false};
-  with.worker.on_end = [&](const WorkerEnd&) {
+  with.worker.on_exit = [&](const WorkerExit&) {
     is_over = true;
     while (!goes_on) std::this_thread::sleep_for(milliseconds(1));
   };

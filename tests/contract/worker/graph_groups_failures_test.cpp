@@ -33,9 +33,9 @@ TEST_F(WorkerGroupsTest, ACrashEndsOneProcess) {
     EXPECT_THAT(error_of(ErrorKind::context_lost,
                          [&] { there.process(input.data(), got.data(), picture_job()); }),
                 HasSubstr("com.example.test.deaths"));
-    EXPECT_EQ(there.ends(1), ends);
-    ASSERT_TRUE(there.last_end(1));
-    ASSERT_EQ(there.last_end(1)->running.size(), 1U);
+    EXPECT_EQ(there.exits(1), ends);
+    ASSERT_TRUE(there.last_exit(1));
+    ASSERT_EQ(there.last_exit(1)->running.size(), 1U);
     if (ends == 2) break;
     there.set_parameter(1, "way", 0);
     there.process(input.data(), got.data(), picture_job());
@@ -45,7 +45,7 @@ TEST_F(WorkerGroupsTest, ACrashEndsOneProcess) {
   EXPECT_EQ(there.state(0), WorkerState::ready);
   EXPECT_EQ(there.process_id(0), before);
   EXPECT_EQ(there.process_id(2), behind);
-  EXPECT_EQ(there.ends(0) + there.ends(2), 0U);
+  EXPECT_EQ(there.exits(0) + there.exits(2), 0U);
   EXPECT_THAT(records(), Contains(HasSubstr("worker \"graph: 2 deaths\"")));
   there.pardon();
   there.set_parameter(1, "way", 0);
@@ -57,7 +57,7 @@ TEST_F(WorkerGroupsTest, ACrashEndsOneProcess) {
   together.set_parameter(1, "way", 1);
   error_of(ErrorKind::context_lost,
            [&] { together.process(input.data(), got.data(), picture_job()); });
-  EXPECT_EQ(together.ends(0), 1U);
+  EXPECT_EQ(together.exits(0), 1U);
 }
 
 TEST_F(WorkerGroupsTest, AStandByAndARetryServeEachProcess) {
@@ -231,7 +231,7 @@ TEST_F(WorkerGroupsTest, RefusesWhatItCannotDo) {
                        [&] {
                          there.activate({width, height}, {{"other"}}, {{"out"}});
                        }),
-              HasSubstr("other ends"));
+              HasSubstr("other ports"));
   EXPECT_FALSE(there.active());
   there.activate({width, height});
   error_of(ErrorKind::invalid_argument, [&] { there.activate({width, height, 48000}); });
@@ -253,7 +253,7 @@ TEST_F(WorkerGroupsTest, RefusesWhatItCannotDo) {
   throws(ErrorKind::invalid_argument, {{pixels.data()}, {pixels.data()}}, job);
   error_of(ErrorKind::invalid_argument, [&] { there.set_parameter(2, "stops", 1); });
   EXPECT_EQ(there.process(pixels.data(), pixels.data(), picture_job()), JobOutcome::done);
-  EXPECT_EQ(there.ends(0) + there.ends(1), 0U);
+  EXPECT_EQ(there.exits(0) + there.exits(1), 0U);
   there.deactivate();
   throws(ErrorKind::wrong_state, {{pixels.data()}, {pixels.data()}}, picture_job());
 }
@@ -304,7 +304,7 @@ TEST_F(WorkerGroupsTest, DelaysThatTakeAllMemoryAreRefused) {
                        }),
               HasSubstr("the plug-ins report such latencies"));
   EXPECT_FALSE(graph.active());
-  EXPECT_EQ(graph.ends(0) + graph.ends(1) + graph.ends(2), 0U);
+  EXPECT_EQ(graph.exits(0) + graph.exits(1) + graph.exits(2), 0U);
 }
 
 }  // namespace

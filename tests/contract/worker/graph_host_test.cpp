@@ -70,15 +70,15 @@ TEST_F(HostPartTest, MixesTheHostAndAWorker) {
 
   mixed.set_parameter(1, "way", 1);
   EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { run(mixed); }), HasSubstr("deaths"));
-  EXPECT_EQ(mixed.ends(1), 1U);
-  EXPECT_EQ(mixed.ends(0), 0U);
-  EXPECT_FALSE(mixed.last_end(0));
+  EXPECT_EQ(mixed.exits(1), 1U);
+  EXPECT_EQ(mixed.exits(0), 0U);
+  EXPECT_FALSE(mixed.last_exit(0));
   EXPECT_EQ(mixed.state(0), WorkerState::ready);
   EXPECT_EQ(mixed.reason(0), "");
   mixed.set_parameter(1, "way", 0);
   EXPECT_EQ(run(mixed), expected);
   mixed.end("enough");  // of the worker
-  EXPECT_EQ(mixed.ends(1), 2U);
+  EXPECT_EQ(mixed.exits(1), 2U);
   mixed.pardon();
   EXPECT_EQ(run(mixed), expected);
 }
@@ -197,7 +197,7 @@ TEST_F(HostPartTest, ThePluginInTheHostGoesOn) {
   for (std::int64_t n = 1; n < 4; ++n) {
     EXPECT_EQ(play(graph, silence, n * block), play(whole, silence, n * block)) << n;
   }
-  EXPECT_EQ(graph.ends(1), 1U);
+  EXPECT_EQ(graph.exits(1), 1U);
 }
 
 TEST_F(HostPartTest, ThePolicyDecidesWhatIsLeftOpen) {
@@ -313,14 +313,14 @@ TEST_F(HostPartTest, SuspectsRunAlone) {
   const auto expected = run(graph);
   graph.set_parameter(1, "way", 1);
   error_of(ErrorKind::context_lost, [&] { run(graph); });
-  EXPECT_EQ(graph.ends(0), 1U);
-  EXPECT_EQ(graph.ends(1), 1U);
+  EXPECT_EQ(graph.exits(0), 1U);
+  EXPECT_EQ(graph.exits(1), 1U);
   // Its process is away, and it moves all the same.
   graph = WorkerGraph::from(std::move(graph), grouped(WorkerGrouping::each_instance));
   error_of(ErrorKind::context_lost, [&] { run(graph); });
-  EXPECT_EQ(graph.ends(0), 0U);
-  EXPECT_EQ(graph.ends(1), 1U);
-  EXPECT_EQ(graph.ends(2), 0U);
+  EXPECT_EQ(graph.exits(0), 0U);
+  EXPECT_EQ(graph.exits(1), 1U);
+  EXPECT_EQ(graph.exits(2), 0U);
   graph.set_parameter(1, "way", 0);
   EXPECT_EQ(run(graph), expected);
 }
@@ -347,7 +347,7 @@ TEST_F(HostPartTest, DISABLED_AfterAFault) {
   mixed.set_parameter(1, "kernel", 1);
   EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { run(mixed); }), HasSubstr("hostile"));
   EXPECT_EQ(mixed.node_state(1).lease.state, LeaseState::ended);
-  EXPECT_EQ(mixed.ends(0), 0U);
+  EXPECT_EQ(mixed.exits(0), 0U);
   mixed.set_parameter(1, "kernel", 0);
   error_of(ErrorKind::context_lost, [&] { run(mixed); });  // the control
   mixed = WorkerGraph::from(std::move(mixed), graph_options());

@@ -51,7 +51,7 @@ class WorkerGraphLeavingTest : public WorkerGroupsTest {
     HeldProcess held(graph.process_id());
     auto call = std::async(std::launch::async, [&] { return crash(graph); });
     const bool waits = call.wait_for(milliseconds(300)) == std::future_status::timeout;
-    EXPECT_EQ(graph.ends() == 0, waits);
+    EXPECT_EQ(graph.exits() == 0, waits);
     held.release();
     call.wait();
     if (waits) {
@@ -82,7 +82,7 @@ TEST_F(WorkerGraphLeavingTest, TheNextProcessWorksMeanwhile) {
     held.release();
     EXPECT_TRUE(goes(held.process()));
     EXPECT_EQ(run(graph), expected);
-    EXPECT_EQ(graph.ends(), 1U);
+    EXPECT_EQ(graph.exits(), 1U);
   }
 }
 
@@ -114,7 +114,7 @@ TEST_F(WorkerGraphLeavingTest, WhatIsStillWrittenReachesLentMemoryOnly) {
       ASSERT_EQ(first_out, expected) << i;
       ASSERT_EQ(second_out, expected) << i;
     }
-    EXPECT_EQ(graph.ends(), 1U);
+    EXPECT_EQ(graph.exits(), 1U);
   }
 }
 
@@ -161,7 +161,8 @@ TEST_F(WorkerGraphLeavingTest, ABlockThatIsInTheProcessIsDrySoon) {
     EXPECT_EQ(process(), JobOutcome::dry);
     const auto back = Time::now();
     killer.join();
-    if (graph.last_end()->cause == WorkerEndCause::signal) {  // nobody noticed before that it stood
+    if (graph.last_exit()->cause ==
+        WorkerExitCause::signal) {  // nobody noticed before that it stood
       fastest = std::min(fastest, std::chrono::duration<double, std::milli>(back - killed).count());
     }
     EXPECT_EQ(out, in);

@@ -260,7 +260,7 @@ TEST_F(WorkerLendTest, ABlockThatEndsBeforeItsJobIsKeptInTheWorker) {
     EXPECT_EQ(graph.finish(job), JobOutcome::done);
     EXPECT_EQ(copy_of(floats(next)), std::vector<float>(samples));
   }
-  EXPECT_EQ(graph.ends(), 0U);
+  EXPECT_EQ(graph.exits(), 0U);
   EXPECT_LT(lent_bytes(), 4 * bytes);
 }
 
@@ -291,10 +291,10 @@ TEST_F(WorkerLendTest, AJobWithALentInputIsNotDoneOnceMore) {
   const WorkerBuffer block = graph.lend(bytes);
   std::vector<float> own(samples);
   error_of(ErrorKind::context_lost, [&] { process(graph, floats(block), own.data()); });
-  EXPECT_EQ(graph.ends(), 1U);
+  EXPECT_EQ(graph.exits(), 1U);
   // The control.
   error_of(ErrorKind::context_lost, [&] { process(graph, own.data(), floats(block)); });
-  EXPECT_EQ(graph.ends(), 3U);
+  EXPECT_EQ(graph.exits(), 3U);
 }
 
 // The host's thread may be one that plays sound.

@@ -143,7 +143,7 @@ TEST_F(WorkerGraphLieTest, ARestartDoesNotChangeTheInputsOfAJob) {
     return graph.process({{small.data(), large.data(), large.data()}, {output.data()}}, job);
   };
   EXPECT_EQ(process(), JobOutcome::done);
-  graph.end("the next process needs other frames");
+  graph.kill("the next process needs other frames");
   EXPECT_THAT(error_of(ErrorKind::wrong_state, process), HasSubstr("call activate again"));
   EXPECT_EQ(graph.job_inputs().data(), inputs);
   EXPECT_EQ(inputs[1].input, 1U);
@@ -177,7 +177,7 @@ TEST_F(WorkerGraphLieTest, AStartThatFailsIsTriedAgain) {
   WorkerGraph graph({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so")}}}, with);
   graph.activate({8, 8});
   std::ofstream(trap).put('x');
-  graph.end("the next start fails");
+  graph.kill("the next start fails");
   JobInfo job;
   job.width = job.height = 8;
   std::vector<float> pixels(8 * 8 * 4);

@@ -53,11 +53,11 @@ TEST_F(WorkerLinksTest, ARowStaysOnTheDevice) {
     for (const std::size_t node : {0U, 1U, 2U}) {
       kill(graph.process_id(node), SIGKILL);
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-      while (graph.ends(node) == 0 && std::chrono::steady_clock::now() < until) continue;
+      while (graph.exits(node) == 0 && std::chrono::steady_clock::now() < until) continue;
       EXPECT_EQ(run(graph, input), expected) << node;
-      EXPECT_EQ(graph.ends(node), 1U);
+      EXPECT_EQ(graph.exits(node), 1U);
     }
-    graph.end("all of them");
+    graph.kill("all of them");
     EXPECT_EQ(run(graph, input), expected);
   }
 }
@@ -81,12 +81,12 @@ TEST_F(WorkerLinksTest, MemoryThatIsNoneEndsItsMaker) {
   for (std::size_t end = 2; end <= 3; ++end) {
     EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { run(graph, input); }),
                 HasSubstr("it has made device memory that another process cannot take"));
-    EXPECT_EQ(graph.last_end(0)->cause, WorkerEndCause::lie);
-    EXPECT_EQ(graph.ends(0), end);
+    EXPECT_EQ(graph.last_exit(0)->cause, WorkerExitCause::lie);
+    EXPECT_EQ(graph.exits(0), end);
   }
   std::filesystem::remove(junk);
   EXPECT_EQ(run(graph, input), expected);
-  EXPECT_EQ(graph.ends(1), 0U);
+  EXPECT_EQ(graph.exits(1), 0U);
 }
 
 // The last process still reads the picture of one job when the next job begins.
@@ -200,7 +200,7 @@ TEST_F(WorkerLinksTest, AnEndDuringAJobIsALoss) {
       }
       killer.join();
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-      while (graph.ends(0) <= static_cast<unsigned>(round) &&
+      while (graph.exits(0) <= static_cast<unsigned>(round) &&
              std::chrono::steady_clock::now() < until) {
         std::this_thread::yield();
       }

@@ -174,7 +174,7 @@ TEST_F(WorkerMoveTest, WithoutItsStateAPluginKeepsItsParameters) {
     EXPECT_THAT(told, Contains(HasSubstr("its state is lost"))) << answer;
     EXPECT_EQ(there.parameter_value(0, "level").number(), 7);
     EXPECT_EQ(run(there), picture());
-    EXPECT_EQ(there.ends(), 0U);
+    EXPECT_EQ(there.exits(), 0U);
   }
 }
 
@@ -213,7 +213,7 @@ TEST_F(WorkerMoveTest, WhatCannotMoveStaysAsItIs) {
       HasSubstr("the instance of exposure is in several nodes"));
 
   Tenant host = here.broker.host();
-  GraphEnd in{"in"}, out{"out"};
+  GraphPort in{"in"}, out{"out"};
   in.on_device = true;
   const GraphDescription on_device{
       {in}, {out}, {{"exposure", &exposure}}, {{"in", "exposure"}, {"exposure", "out"}}, &host, 0};
@@ -222,7 +222,7 @@ TEST_F(WorkerMoveTest, WhatCannotMoveStaysAsItIs) {
       error_of(
           ErrorKind::invalid_argument,
           [&] { static_cast<void>(WorkerGraph::from(std::move(device_end), graph_options())); }),
-      HasSubstr("its end in is on the device"));
+      HasSubstr("its port in is on the device"));
 }
 
 }  // namespace

@@ -107,9 +107,9 @@ TEST_F(WorkerMpsTest, AFaultEndsTheGroupAndNoOtherWorker) {
   faulty.set_parameter(0, "offset", 1 << 20);
   EXPECT_THAT(job_of(faulty), HasSubstr("worker \"faulty\""));
   EXPECT_THAT(job_of(neighbour), HasSubstr("worker \"neighbour\""));
-  EXPECT_STREQ(to_string(neighbour.last_end()->cause), "cuda-ended");
+  EXPECT_STREQ(to_string(neighbour.last_exit()->cause), "cuda-ended");
   works(other);
-  EXPECT_EQ(other.ends(), 0U);
+  EXPECT_EQ(other.exits(), 0U);
   // All old clients have ended, so the group can start again.
   faulty.set_parameter(0, "access", 0);
   works_after_a_while(faulty);

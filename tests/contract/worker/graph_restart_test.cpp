@@ -94,8 +94,8 @@ TEST_F(WorkerRestartTest, AStandByTakesOver) {
     EXPECT_THAT(wait_for_end(end).text, HasSubstr("SIGKILL"));
     EXPECT_EQ(run(graph), expected);
     EXPECT_EQ(graph.process_id(), second);
-    EXPECT_EQ(graph.ends(), end);
-    EXPECT_EQ(graph.last_end()->process_id, first);
+    EXPECT_EQ(graph.exits(), end);
+    EXPECT_EQ(graph.last_exit()->process_id, first);
     EXPECT_EQ(graph.reason(), "");
   }
 }
@@ -200,12 +200,12 @@ TEST_F(WorkerRestartTest, AStandByThatDiesIsReplaced) {
   }
   EXPECT_EQ(run(graph), expected);
   EXPECT_EQ(graph.process_id(), first);
-  EXPECT_EQ(graph.ends(), 0U);
+  EXPECT_EQ(graph.exits(), 0U);
   EXPECT_EQ(ends().size(), 0U);
   kill(first, SIGKILL);
   wait_for_end();
   EXPECT_EQ(run(graph), expected);
-  EXPECT_EQ(graph.ends(), 1U);
+  EXPECT_EQ(graph.exits(), 1U);
   other_child(graph.process_id());
 }
 
@@ -224,7 +224,7 @@ TEST_F(WorkerRestartTest, AStandByDoesNotHideAQuarantine) {
   EXPECT_THAT(error_of(ErrorKind::wrong_state, [&] { run(graph); }), HasSubstr("quarantined"));
   graph.pardon();
   EXPECT_EQ(run(graph), expected);
-  EXPECT_EQ(graph.ends(), 2U);
+  EXPECT_EQ(graph.exits(), 2U);
 }
 
 // A plug-in that crashes in activate tells whether the stand-by is activated when it takes over.
@@ -251,7 +251,7 @@ TEST_F(WorkerRestartTest, AStandByWithinItsMemoryIsActivated) {
     wait_for_end(++end);
     if (is_activated) {
       EXPECT_EQ(run(graph), brighter);
-      EXPECT_EQ(graph.ends(), 1U);
+      EXPECT_EQ(graph.exits(), 1U);
     } else {
       EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { run(graph); }), HasSubstr("in activate"));
     }
@@ -308,7 +308,7 @@ TEST_F(WorkerRestartTest, AStandByThatCannotBeActivatedYetTakesOverLater) {
   wait_until_gone(first);
   EXPECT_EQ(run(graph), expected);
   EXPECT_EQ(graph.process_id(), second);
-  EXPECT_EQ(graph.ends(), 1U);
+  EXPECT_EQ(graph.exits(), 1U);
 }
 
 TEST_F(WorkerRestartTest, AStandByThatDoesNotStartIsAWarning) {
@@ -363,8 +363,8 @@ TEST_F(WorkerRestartTest, AJobIsDoneOnceMore) {
     const auto expected = run(graph);
     set_trap();
     EXPECT_EQ(run(graph), expected);
-    EXPECT_EQ(graph.ends(), 1U);
-    EXPECT_THAT(graph.last_end()->text,
+    EXPECT_EQ(graph.exits(), 1U);
+    EXPECT_THAT(graph.last_exit()->text,
                 HasSubstr("in process of plug-in com.example.test.crashes"));
   }
 }
@@ -374,7 +374,7 @@ TEST_F(WorkerRestartTest, AJobIsDoneOnceMoreOnly) {
   with.retry = true;
   WorkerGraph graph = graph_with(with);
   EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { run(graph); }), HasSubstr("SIGSEGV"));
-  EXPECT_EQ(graph.ends(), 2U);
+  EXPECT_EQ(graph.exits(), 2U);
 }
 
 // The positive control.
@@ -390,12 +390,12 @@ TEST_F(WorkerRestartTest, WithoutRetryTheJobIsLost) {
 TEST_F(WorkerRestartTest, APluginThatCrashesInSaveCanBeActivated) {
   WorkerGraph graph = graph_with(graph_options({"CTXB_TEST_CRASH=save:segv"}));
   const auto expected = run(graph);
-  EXPECT_EQ(graph.ends(), 0U);
+  EXPECT_EQ(graph.exits(), 0U);
   EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { graph.deactivate(); }),
               HasSubstr("in save of plug-in com.example.test.crashes"));
   graph.activate({width, height});
   EXPECT_EQ(run(graph), expected);
-  EXPECT_EQ(graph.ends(), 1U);
+  EXPECT_EQ(graph.exits(), 1U);
 }
 
 }  // namespace

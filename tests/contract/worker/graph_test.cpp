@@ -95,7 +95,7 @@ TEST_F(WorkerGraphTest, GivesTheSameSound) {
           << i;
     }
     EXPECT_NE(expected[5], expected[6]);
-    EXPECT_EQ(there.ends(), 0U);
+    EXPECT_EQ(there.exits(), 0U);
   }
 }
 
@@ -240,7 +240,7 @@ TEST_F(WorkerGraphTest, WritesATimeline) {
   WorkerGraph without(audio_graph(), graph_options());
   error_of(ErrorKind::wrong_state,
            [&] { without.write_timeline([](std::string_view) { FAIL() << "nothing is there"; }); });
-  EXPECT_EQ(without.ends(), 0U);
+  EXPECT_EQ(without.exits(), 0U);
 }
 
 // A plug-in asks for a call while no message is on its way.
@@ -279,7 +279,7 @@ TEST_F(WorkerGraphTest, SaysWhetherAJobIsDone) {
   EXPECT_TRUE(graph.is_done(number));
   error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(graph.is_done(number + 1)); });
   const std::uint64_t lost = graph.submit({{pixels.data()}, {pixels.data()}}, job);
-  graph.end("the test wants it");
+  graph.kill("the test wants it");
   EXPECT_TRUE(graph.is_done(lost));
   error_of(ErrorKind::context_lost, [&] { graph.finish(lost); });
   // Also when it ends during the question.
@@ -422,7 +422,7 @@ TEST_F(WorkerGraphTest, RefusesWhatItCannotDo) {
   error_of(ErrorKind::invalid_argument, [&] { graph.process(larger.data(), larger.data(), job); });
   job.width = job.height = UINT32_MAX;
   error_of(ErrorKind::invalid_argument, [&] { graph.process(larger.data(), larger.data(), job); });
-  EXPECT_EQ(graph.ends(), 0U);
+  EXPECT_EQ(graph.exits(), 0U);
   // And it still works.
   job.width = wide;
   job.height = high;
@@ -444,7 +444,7 @@ TEST_F(WorkerGraphTest, ErrorsOfPluginsAreTheSame) {
   EXPECT_EQ(
       error_of(ErrorKind::plugin_failed, [&] { there.process(pixels.data(), pixels.data(), job); }),
       expected);
-  EXPECT_EQ(there.ends(), 0U);
+  EXPECT_EQ(there.exits(), 0U);
 }
 
 // As a graph with edges has them.

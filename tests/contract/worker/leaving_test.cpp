@@ -39,7 +39,7 @@ class WorkerLeavingTest : public WorkerTest {
 
 struct SlowDeath {
   Act act;
-  WorkerEndCause cause;
+  WorkerExitCause cause;
   const char* text;
 };
 
@@ -47,19 +47,19 @@ TEST_F(WorkerLeavingTest, ItsEndIsToldAndTheNextProcessWorks) {
   Worker worker(options());
   std::size_t number = 0;
   for (const SlowDeath& death :
-       {SlowDeath{Act::segfault, WorkerEndCause::signal, "signal 11 (SIGSEGV)"},
-        SlowDeath{Act::exit_3, WorkerEndCause::exited, "exit status 3"},
-        SlowDeath{Act::kills_itself, WorkerEndCause::signal, "signal 9 (SIGKILL)"},
-        SlowDeath{Act::endless, WorkerEndCause::late, "did not end within 400 ms"},
-        SlowDeath{Act::bad_sequence, WorkerEndCause::lie, "that nobody has made"}}) {
+       {SlowDeath{Act::segfault, WorkerExitCause::signal, "signal 11 (SIGSEGV)"},
+        SlowDeath{Act::exit_3, WorkerExitCause::exited, "exit status 3"},
+        SlowDeath{Act::kills_itself, WorkerExitCause::signal, "signal 9 (SIGKILL)"},
+        SlowDeath{Act::endless, WorkerExitCause::late, "did not end within 400 ms"},
+        SlowDeath{Act::bad_sequence, WorkerExitCause::lie, "that nobody has made"}}) {
     worker.start();
     HeldProcess held(worker.process_id());
-    const bool is_late = death.cause == WorkerEndCause::late;
+    const bool is_late = death.cause == WorkerExitCause::late;
     const std::string text = crash(worker, death.act, milliseconds(is_late ? 400 : 5000));
     EXPECT_TRUE(exists(held.process())) << text;
     EXPECT_THAT(text, HasSubstr(death.text));
     EXPECT_THAT(text, Not(HasSubstr("not ended it yet")));
-    const WorkerEnd end = wait_for_end(++number);
+    const WorkerExit end = wait_for_end(++number);
     EXPECT_STREQ(to_string(end.cause), to_string(death.cause)) << text;
     EXPECT_EQ(end.process_id, held.process());
     EXPECT_EQ(end.in_flight.size(), 1U);

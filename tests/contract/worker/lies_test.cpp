@@ -38,7 +38,7 @@ TEST_P(WorkerLieTest, EndsTheWorkerAndIsNamed) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::context_lost) << error.what();
   }
-  const WorkerEnd end = wait_for_end();
+  const WorkerExit end = wait_for_end();
   EXPECT_STREQ(to_string(end.cause), "lie");
   EXPECT_THAT(end.text, HasSubstr(lie.text));
   EXPECT_EQ(end.process_id, id);
@@ -46,7 +46,7 @@ TEST_P(WorkerLieTest, EndsTheWorkerAndIsNamed) {
   EXPECT_EQ(say(innocent, Act::echo, "after"), "after");
   EXPECT_EQ(say(worker, Act::echo, "after"), "after");
   EXPECT_NE(worker.process_id(), id);
-  EXPECT_EQ(innocent.ends(), 0U);
+  EXPECT_EQ(innocent.exits(), 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -92,7 +92,7 @@ TEST_F(WorkerTest, RandomBytesInTheChannelHarmNobody) {
       EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
     }
     liar.join();
-    worker.end("the next round");
+    worker.kill("the next round");
   }
   worker.pardon();
   EXPECT_EQ(say(worker, Act::echo, "text"), "text");

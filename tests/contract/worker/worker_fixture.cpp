@@ -70,7 +70,7 @@ WorkerOptions WorkerTest::options(const std::string& name,
     records_.push_back(std::string(to_string(record.severity)) + " " + record.tenant_name + ": " +
                        record.text);
   };
-  made.on_end = [this](const WorkerEnd& end) {
+  made.on_exit = [this](const WorkerExit& end) {
     const std::lock_guard lock(mutex_);
     ends_.push_back(end);
     changed_.notify_all();
@@ -89,17 +89,17 @@ std::vector<std::string> WorkerTest::records() const {
   return records_;
 }
 
-std::vector<WorkerEnd> WorkerTest::ends() const {
+std::vector<WorkerExit> WorkerTest::ends() const {
   const std::lock_guard lock(mutex_);
   return ends_;
 }
 
-WorkerEnd WorkerTest::wait_for_end(std::size_t number) const {
+WorkerExit WorkerTest::wait_for_end(std::size_t number) const {
   std::unique_lock lock(mutex_);
   const bool came =
       changed_.wait_for(lock, std::chrono::seconds(20), [&] { return ends_.size() >= number; });
   EXPECT_TRUE(came) << "no end number " << number;
-  return came ? ends_[number - 1] : WorkerEnd{};
+  return came ? ends_[number - 1] : WorkerExit{};
 }
 
 }  // namespace ctxbroker

@@ -58,15 +58,15 @@ class WorkerTest : public ::testing::Test {
   }
 
   std::vector<std::string> records() const;
-  std::vector<WorkerEnd> ends() const;
+  std::vector<WorkerExit> ends() const;
   // Waits for the end with this number, at most 20 s.
-  WorkerEnd wait_for_end(std::size_t number = 1) const;
+  WorkerExit wait_for_end(std::size_t number = 1) const;
 
  private:
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::vector<std::string> records_;
-  std::vector<WorkerEnd> ends_;
+  std::vector<WorkerExit> ends_;
 };
 
 }  // namespace ctxbroker

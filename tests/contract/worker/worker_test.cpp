@@ -37,7 +37,7 @@ TEST_F(WorkerTest, StartsWithTheFirstCallAndAnswers) {
   EXPECT_EQ(say(worker, Act::echo, longest), longest);
   worker.close();
   EXPECT_EQ(worker.state(), WorkerState::closed);
-  EXPECT_FALSE(worker.last_end());
+  EXPECT_FALSE(worker.last_exit());
   EXPECT_TRUE(ends().empty());
   error_of(ErrorKind::wrong_state, [&] { say(worker, Act::echo); });
 }
@@ -147,7 +147,7 @@ TEST_F(WorkerTest, HandsErrorsOfTheModuleToTheHost) {
                        }),
               HasSubstr("without a text"));
   EXPECT_EQ(say(worker, Act::echo, "still here"), "still here");
-  EXPECT_EQ(worker.ends(), 0U);
+  EXPECT_EQ(worker.exits(), 0U);
 }
 
 TEST_F(WorkerTest, RefusesWhatCannotBe) {
@@ -187,14 +187,14 @@ TEST_F(WorkerTest, TellsWhyItCannotStart) {
   error_of(ErrorKind::plugin_load, [&] { worker.start(); });
   worker.pardon();
   EXPECT_EQ(worker.state(), WorkerState::missing);
-  EXPECT_EQ(worker.ends(), 0U);
+  EXPECT_EQ(worker.exits(), 0U);
 
   WorkerOptions crashing =
       options("hostile", {"TEST_WORKER_START=" + std::to_string(Act::segfault)});
   Worker other(crashing);
   EXPECT_THAT(error_of(ErrorKind::plugin_load, [&] { other.start(); }), HasSubstr("SIGSEGV"));
   EXPECT_EQ(other.state(), WorkerState::failed);
-  EXPECT_EQ(other.ends(), 1U);
+  EXPECT_EQ(other.exits(), 1U);
 
   WorkerOptions hanging =
       options("hostile", {"TEST_WORKER_START=" + std::to_string(Act::deadlock)});
@@ -228,7 +228,7 @@ TEST_F(WorkerTest, SharesBlocksOfMemory) {
   EXPECT_FALSE(worker.is_lent(block.handle(), (1 << 20) + 1));
 
   // A new process has the same block, with what it holds.
-  worker.end("for a test");
+  worker.kill("for a test");
   EXPECT_EQ(ask(worker, Act::scale, block.handle(), 2), (1U << 20) / sizeof(float));
   EXPECT_EQ(values[999], 6.0F * 999);
   EXPECT_EQ(ask(worker, Act::lent_blocks), 1U);
@@ -344,7 +344,7 @@ TEST_F(WorkerTest, ACallThatFindsNoRoomIsNotTheWorkersFault) {
                [&] { worker.call({Act::echo}, nullptr, 0, std::chrono::milliseconds(50)); }),
       HasSubstr("calls_at_once"));
   slow.join();
-  EXPECT_EQ(worker.ends(), 0U);
+  EXPECT_EQ(worker.exits(), 0U);
 }
 
 TEST_F(WorkerTest, GivesTheProcessNoMoreThanItNeeds) {
@@ -374,7 +374,7 @@ TEST_F(WorkerTest, WhatItPrintsIsToldAndDoesNotStopIt) {
   Worker worker(options());
   say(worker, Act::prints);
   EXPECT_EQ(say(worker, Act::echo, "on"), "on");
-  worker.end("for a test");
+  worker.kill("for a test");
   EXPECT_THAT(records(), Contains(HasSubstr("debug hostile: it printed: line 17 of far too much")));
   EXPECT_LT(records().size(), 220U);
   EXPECT_THAT(wait_for_end().output, HasSubstr("line 99999 of far too much text"));
@@ -385,13 +385,13 @@ TEST_F(WorkerTest, ACallbackMustNotCall) {
   Worker* self = nullptr;
   std::string text;
   WorkerOptions with = options();
-  with.on_end = [&](const WorkerEnd&) {
+  with.on_exit = [&](const WorkerExit&) {
     text = error_of(ErrorKind::wrong_state, [&] { self->start(); });
   };
   Worker worker(with);
   self = &worker;
   worker.start();
-  worker.end("for a test");
+  worker.kill("for a test");
   worker.close();
   EXPECT_THAT(text, HasSubstr("a callback of this worker must not call it"));
 }

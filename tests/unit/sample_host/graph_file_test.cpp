@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graph files, the schema that describes them, and the files at a graph's ends.
+// Graph files, the schema that describes them, and the files at a graph's ports.
 #include <gmock/gmock.h>
 
 #include <functional>

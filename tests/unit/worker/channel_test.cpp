@@ -86,7 +86,7 @@ TEST_P(ChannelTest, CarriesCallsOfManyThreads) {
         const std::string text = std::to_string(i) + " " + std::to_string(k);
         std::string answer;
         const CallResult result = say(host, k % 7 == 0 ? 13 : 1, text, answer);
-        ASSERT_EQ(result.end, CallEnd::replied);
+        ASSERT_EQ(result.end, ReplyOutcome::replied);
         if (k % 7 == 0) {
           EXPECT_EQ(result.text.data(), text);
         } else {
@@ -106,7 +106,7 @@ TEST(Channel, ACallWithoutAWorkerIsLateAndStaysASuspect) {
   const Memory memory;
   HostChannel host(memory.get(), shape, {});
   std::string answer;
-  EXPECT_EQ(say(host, 3, "text", answer, milliseconds(20)).end, CallEnd::late);
+  EXPECT_EQ(say(host, 3, "text", answer, milliseconds(20)).end, ReplyOutcome::late);
   ASSERT_EQ(host.in_flight().size(), 1U);
   EXPECT_EQ(host.in_flight()[0].type, 3U);
   EXPECT_EQ(host.in_flight()[0].subject, 5U);
@@ -118,9 +118,9 @@ TEST(Channel, ACallThatGetsNoAnswerForLongAsksForALook) {
   int looks = 0;
   HostChannel host(memory.get(), shape, {}, [&] { ++looks; });
   std::string answer;
-  EXPECT_EQ(say(host, 3, "text", answer, milliseconds(1)).end, CallEnd::late);
+  EXPECT_EQ(say(host, 3, "text", answer, milliseconds(1)).end, ReplyOutcome::late);
   EXPECT_EQ(looks, 0);
-  EXPECT_EQ(say(host, 3, "text", answer, milliseconds(500)).end, CallEnd::late);
+  EXPECT_EQ(say(host, 3, "text", answer, milliseconds(500)).end, ReplyOutcome::late);
   EXPECT_GE(looks, 1);
   EXPECT_LE(looks, 100);
 }
@@ -130,7 +130,7 @@ TEST(Channel, TheFifthCallOfFourFindsNoRoom) {
   HostChannel host(memory.get(), shape, {});
   std::string answer;
   for (int i = 0; i < 4; ++i) say(host, 1, "", answer, milliseconds(1));
-  EXPECT_EQ(say(host, 1, "", answer, milliseconds(20)).end, CallEnd::crowded);
+  EXPECT_EQ(say(host, 1, "", answer, milliseconds(20)).end, ReplyOutcome::crowded);
 }
 
 TEST(Channel, TheEndFreesEveryCaller) {
@@ -140,7 +140,7 @@ TEST(Channel, TheEndFreesEveryCaller) {
   for (int i = 0; i < 6; ++i) {
     callers.emplace_back([&host] {
       std::string answer;
-      EXPECT_EQ(say(host, 1, "", answer).end, CallEnd::gone);
+      EXPECT_EQ(say(host, 1, "", answer).end, ReplyOutcome::gone);
     });
   }
   std::this_thread::sleep_for(milliseconds(50));
@@ -148,7 +148,7 @@ TEST(Channel, TheEndFreesEveryCaller) {
   EXPECT_FALSE(host.busy());
   for (auto& caller : callers) caller.join();
   std::string answer;
-  EXPECT_EQ(say(host, 1, "", answer).end, CallEnd::gone);
+  EXPECT_EQ(say(host, 1, "", answer).end, ReplyOutcome::gone);
 }
 
 TEST(Channel, AWriteToAnIdleSlotIsSeen) {
@@ -162,7 +162,7 @@ TEST(Channel, AWriteToAnIdleSlotIsSeen) {
   EXPECT_FALSE(host.touched_idle_slot());
   memory.slot(0).state = 3;
   std::string answer;
-  EXPECT_EQ(say(host, 1, "", answer).end, CallEnd::lie);
+  EXPECT_EQ(say(host, 1, "", answer).end, ReplyOutcome::lie);
 }
 
 TEST(Channel, TheWorkerRefusesARequestThatIsTooLong) {

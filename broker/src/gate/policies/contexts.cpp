@@ -71,7 +71,7 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
     *wanted = frame->target.context;
     return CUDA_SUCCESS;
   }
-  const int device = caller.tenant->device_of(context);
+  const int device = caller.tenant->find_device(context);
   if (device >= 0) return own_lease(caller, device, context, wanted);
   const auto value = reinterpret_cast<std::uint64_t>(context);
   for (const Kind kind : {Kind::context, Kind::green_context}) {
@@ -85,7 +85,7 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
     caller.tenant->strike(function, "wanted a neighbour's lease current; it was refused");
     return CUDA_ERROR_INVALID_CONTEXT;
   }
-  const int meant = caller.tenant->device_meant_by(context);
+  const int meant = caller.tenant->find_unused_device(context);
   return meant >= 0 ? own_lease(caller, meant, context, wanted) : CUDA_SUCCESS;
 }
 

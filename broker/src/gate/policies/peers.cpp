@@ -111,21 +111,21 @@ struct Between {
 // With another device's primary a tenant means its own lease there.
 CUresult find(const Caller& caller, const char* function, CUcontext* peer, Between* between) {
   GatedTenant& tenant = *caller.tenant;
-  int there = tenant.device_of(*peer);
+  int there = tenant.find_device(*peer);
   if (there < 0 && !ledger().holds(tenant.holder(), Kind::context, handle_value(*peer))) {
     if (ledger().find(Kind::context, handle_value(*peer)) ||
         holder_of_context(*peer, &tenant) != nullptr) {
       tenant.strike(function, "wanted access to a neighbour's context; it was refused");
       return CUDA_ERROR_INVALID_CONTEXT;
     }
-    there = tenant.device_meant_by(*peer);
+    there = tenant.find_unused_device(*peer);
   }
   if (there < 0) return CUDA_SUCCESS;
   CUresult status = tenant.lease(there, &between->peer);
   if (status != CUDA_SUCCESS) return status;
   *peer = between->peer.memory_context;
   if (alone_in_context(caller)) return CUDA_SUCCESS;
-  const int here = tenant.device_of(current_context());
+  const int here = tenant.find_device(current_context());
   if (here < 0) return CUDA_SUCCESS;
   status = tenant.lease(here, &between->from);
   between->known = status == CUDA_SUCCESS;

@@ -147,7 +147,7 @@ CUresult set_flags(unsigned flags) noexcept {
   const Caller caller = enter_policy<SetFlags>();
   if (caller.tenant == nullptr) return call_of_host_here<SetFlags>(caller, flags);
   if (alone_in_context(caller)) return SetFlags::call(flags);
-  const int device = caller.tenant->device_of(current_context());
+  const int device = caller.tenant->find_device(current_context());
   return device < 0 ? CUDA_ERROR_NOT_SUPPORTED
                     : keep(*caller.tenant, SetFlags::symbol, device, flags);
 }
@@ -156,7 +156,7 @@ CUresult get_flags(unsigned* flags) noexcept {
   const Caller caller = enter_policy<GetFlags>();
   const CUresult status = GetFlags::call(flags);
   if (caller.tenant == nullptr || status != CUDA_SUCCESS || alone_in_context(caller)) return status;
-  const int device = caller.tenant->device_of(current_context());
+  const int device = caller.tenant->find_device(current_context());
   if (device < 0) return status;
   return caller.tenant->with_primary(device, [&](const PrimaryView& view) {
     // The driver maps host memory in a primary, whatever it was asked for.

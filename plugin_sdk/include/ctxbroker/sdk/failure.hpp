@@ -72,7 +72,7 @@ class Failure : public std::runtime_error {
 namespace detail {
 
 // Turns the status of a call into the host into an exception; soft statuses pass.
-inline void require_success(ctxb_status status, const std::string& what) {
+inline void check_success(ctxb_status status, const std::string& what) {
   if (status < 0) {
     throw Failure(status, what + ": " + status_text(status));
   }

@@ -87,7 +87,7 @@ class Gpu {
   // Null when the host is older than the extension.
   const ctxb_launch_extension* launches() const noexcept { return launches_; }
   // The same, but throws Failure (unsupported) instead.
-  const ctxb_launch_extension& need_launches() const {
+  const ctxb_launch_extension& required_launches() const {
     if (launches_ == nullptr) {
       return host_.require<ctxb_launch_extension>(CTXB_EXT_LAUNCH);
     }
@@ -120,7 +120,7 @@ inline void Piece::allocate(Gpu& owner, std::uint64_t bytes) {
   const ctxb_status status = owner.calls().allocate(owner.host(), bytes, &address);
   if (status < 0) {
     address = 0;
-    require_success(status, "allocating " + std::to_string(bytes) + " bytes of device memory");
+    check_success(status, "allocating " + std::to_string(bytes) + " bytes of device memory");
   }
   gpu = &owner;
   next = owner.first_;

@@ -58,8 +58,8 @@ class Activation : public Stream, public ParameterValues {
   ///                  cannot be loaded.
   [[nodiscard]] Kernel kernel(const char* name, const char* module = nullptr) const {
     Kernel found{nullptr, name};
-    detail::require_success(gpu().calls().get_kernel(gpu().host(), module, name, &found.handle),
-                            std::string("looking up the kernel '") + name + "'");
+    detail::check_success(gpu().calls().get_kernel(gpu().host(), module, name, &found.handle),
+                          std::string("looking up the kernel '") + name + "'");
     return found;
   }
 
@@ -69,8 +69,8 @@ class Activation : public Stream, public ParameterValues {
   [[nodiscard]] ctxb_kernel_info kernel_info(const Kernel& kernel) const {
     ctxb_kernel_info info{};
     info.size = sizeof(info);
-    detail::require_success(
-        gpu().need_launches().get_kernel_info(gpu().host(), kernel.handle, &info),
+    detail::check_success(
+        gpu().required_launches().get_kernel_info(gpu().host(), kernel.handle, &info),
         std::string("asking about the kernel '") + kernel.name + "'");
     return info;
   }
@@ -87,9 +87,9 @@ class Activation : public Stream, public ParameterValues {
                                        std::uint32_t most_threads = 0) const {
     LaunchShape shape;
     shape.shared_bytes = shared_bytes;
-    detail::require_success(
-        gpu().need_launches().get_best_block(gpu().host(), kernel.handle, shared_bytes,
-                                             most_threads, &shape.block.x, &shape.grid.x),
+    detail::check_success(
+        gpu().required_launches().get_best_block(gpu().host(), kernel.handle, shared_bytes,
+                                                 most_threads, &shape.block.x, &shape.grid.x),
         std::string("finding a block size for the kernel '") + kernel.name + "'");
     return shape;
   }
@@ -138,8 +138,8 @@ class Activation : public Stream, public ParameterValues {
  private:
   std::uint64_t find_global(const char* name, const char* module, std::uint64_t& bytes) const {
     std::uint64_t address = 0;
-    detail::require_success(gpu().calls().get_global(gpu().host(), module, name, &address, &bytes),
-                            std::string("looking up the variable '") + name + "'");
+    detail::check_success(gpu().calls().get_global(gpu().host(), module, name, &address, &bytes),
+                          std::string("looking up the variable '") + name + "'");
     return address;
   }
 

@@ -88,7 +88,7 @@ class Stream {
               std::size_t first = 0) const {
     check_range("upload", destination.size(), first, count);
     if (count != 0) {
-      detail::require_success(
+      detail::check_success(
           gpu_->calls().upload(gpu_->host(), raw_, destination.address() + first * sizeof(T),
                                source, static_cast<std::uint64_t>(count) * sizeof(T)),
           "uploading to device memory");
@@ -98,9 +98,9 @@ class Stream {
   /// Sets a module's variable. Waiting, limits and errors are those of upload.
   template <class T>
   void set(const Global<T>& variable, const T& value) const {
-    detail::require_success(gpu_->calls().upload(gpu_->host(), raw_, variable.address(), &value,
-                                                 static_cast<std::uint64_t>(sizeof(T))),
-                            "setting a variable");
+    detail::check_success(gpu_->calls().upload(gpu_->host(), raw_, variable.address(), &value,
+                                               static_cast<std::uint64_t>(sizeof(T))),
+                          "setting a variable");
   }
 
   /// Enqueues a fill of a whole buffer with zeros.
@@ -110,7 +110,7 @@ class Stream {
   void clear(const DeviceBuffer<T>& destination) const {
     static_assert(sizeof(T) % 4 == 0, "memory is cleared in words of 4 bytes");
     if (destination.size() != 0) {
-      detail::require_success(
+      detail::check_success(
           gpu_->calls().clear(gpu_->host(), raw_, destination.address(), destination.bytes()),
           "clearing device memory");
     }
@@ -126,7 +126,7 @@ class Stream {
     check_range("copy", destination.size(), 0, count);
     check_range("copy", source.size(), 0, count);
     if (count != 0) {
-      detail::require_success(
+      detail::check_success(
           gpu_->calls().copy(gpu_->host(), raw_, destination.address(), source.address(),
                              static_cast<std::uint64_t>(count) * sizeof(T)),
           "copying on the device");
@@ -184,8 +184,9 @@ class Stream {
     if (kernel.handle == nullptr) refuse(kernel, CTXB_ERROR_WRONG_STATE);
     const bool plain = options.packed == nullptr && options.flags == 0 &&
                        (options.cluster[0] | options.cluster[1] | options.cluster[2]) == 0;
-    const ctxb_status status = plain ? gpu_->calls().launch(gpu_->host(), &raw)
-                                     : gpu_->need_launches().launch(gpu_->host(), &raw, &options);
+    const ctxb_status status = plain
+                                   ? gpu_->calls().launch(gpu_->host(), &raw)
+                                   : gpu_->required_launches().launch(gpu_->host(), &raw, &options);
     if (status < 0) refuse(kernel, status);
   }
 

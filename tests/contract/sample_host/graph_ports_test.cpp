@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sample_host with graphs that have ends of their own kind: generators alone, results of analysers.
-// And images that are rendered by parts.
+// sample_host with graphs that have ports of their own kind: generators alone, results of
+// analysers. And images that are rendered by parts.
 #include <cmath>
 #include <cstring>
 

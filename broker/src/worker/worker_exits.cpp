@@ -187,9 +187,9 @@ bool WorkerImpl::finish_early(const Process& process) {
   return true;
 }
 
-WorkerEnd WorkerImpl::describe(WorkerProcess& process, std::optional<int> known) {
+WorkerExit WorkerImpl::describe(WorkerProcess& process, std::optional<int> known) {
   const int status = known.value_or(0);
-  WorkerEnd end;
+  WorkerExit end;
   end.process_id = process.id;
   end.in_flight = process.channel.in_flight();
   end.running = read_running(process.memory.get());
@@ -197,7 +197,7 @@ WorkerEnd WorkerImpl::describe(WorkerProcess& process, std::optional<int> known)
   end.output = take_message(process.last_output.c_str());
   if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
-  std::optional<WorkerEndCause> asked;
+  std::optional<WorkerExitCause> asked;
   std::string text;
   {
     const Lock lock(mutex_);
@@ -209,10 +209,10 @@ WorkerEnd WorkerImpl::describe(WorkerProcess& process, std::optional<int> known)
     end.cause = *asked;
     if (!known) text += ", and the system has not ended it yet";
   } else if (end.signal != 0) {
-    end.cause = WorkerEndCause::signal;
+    end.cause = WorkerExitCause::signal;
     text = "it was ended by " + signal_name(end.signal);
     if (end.signal == SIGKILL ? oom_kills() > process.oom_kills : process.channel.memory_short()) {
-      end.cause = WorkerEndCause::out_of_memory;
+      end.cause = WorkerExitCause::out_of_memory;
       text += end.signal == SIGKILL ? ", because the system was short of memory"
                                     : " when no more memory was to be had";
     }
@@ -229,26 +229,26 @@ WorkerEnd WorkerImpl::describe(WorkerProcess& process, std::optional<int> known)
 void WorkerImpl::finish(const Process& process, std::optional<int> status) {
   if (!process->is_reaped) ::kill(-process->id, SIGKILL);  // its children, as in reap
   if (process->output.get() >= 0) static_cast<void>(read_output(*process, true));
-  WorkerEnd end = describe(*process, status);
+  WorkerExit end = describe(*process, status);
   const bool crash = publish(*process, end);
   process->channel.end();
   if (!process->is_reaped) leaving_.push_back(process);
-  if (!crash || !options_.on_end) return;
+  if (!crash || !options_.on_exit) return;
   try {
-    options_.on_end(end);
+    options_.on_exit(end);
   } catch (...) {  // NOLINT(bugprone-empty-catch): a host's callback must not end supervision
   }
 }
 
 // Returns whether the end is one that the host has to hear of.
-bool WorkerImpl::publish(WorkerProcess& process, WorkerEnd& end) {
+bool WorkerImpl::publish(WorkerProcess& process, WorkerExit& end) {
   Lock lock(mutex_);
   const bool crash = !process.peaceful;
   end.next = "the next call starts it again";
   if (crash) {
     const auto now = Clock::now();
-    ++ends_;
-    if (end.cause != WorkerEndCause::by_host) {
+    ++exits_;
+    if (end.cause != WorkerExitCause::by_host) {
       count_crash(now);
     }
     const bool spent = is_budget_spent();
@@ -264,7 +264,7 @@ bool WorkerImpl::publish(WorkerProcess& process, WorkerEnd& end) {
     }
     end.text = "worker \"" + options_.name + "\": " + end.text;
     reason_ = end.text + "; " + end.next;
-    last_end_ = end;
+    last_exit_ = end;
   }
   process.end_text = crash ? reason_ : end.text;
   process.ended = true;

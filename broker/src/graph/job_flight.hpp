@@ -21,8 +21,8 @@ class TenantImpl;
 
 using JobClock = std::chrono::steady_clock;
 
-// Which of the host's ends lie in device memory, and in whose.
-struct DeviceEnds {
+// Which of the graph's ports lie in device memory, and in whose.
+struct DevicePorts {
   std::vector<bool> inputs, outputs;
   std::shared_ptr<TenantImpl> tenant;  // null: none do
   int device = 0;
@@ -65,7 +65,7 @@ class DoneCall {
   std::atomic<std::uint64_t> told_{0};  // the last job of which the host was told
 };
 
-struct JobSlot {
+struct JobFlight {
   std::uint64_t job = 0;  // its number; 0: free
   JobClock::time_point deadline = JobClock::time_point::max();
   std::size_t begun = 0;     // how many nodes, in the order of running, have been asked to process
@@ -99,8 +99,8 @@ struct JobSlot {
   const void* source(std::size_t value) const noexcept {
     return is_direct[value] ? inputs[value] : uploads[value].get();
   }
-  void* target(std::size_t end) const noexcept {
-    return is_direct[inputs.size() + end] ? outputs[end] : downloads[end].get();
+  void* target(std::size_t port) const noexcept {
+    return is_direct[inputs.size() + port] ? outputs[port] : downloads[port].get();
   }
 
   // The host knows that it can finish the job, although the event behind that call may be missing.
@@ -108,8 +108,9 @@ struct JobSlot {
 };
 
 // Throws Error: out_of_memory, context_lost, driver_call.
-JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
-                  const std::vector<std::shared_ptr<Lease>>& leases, const DeviceEnds& ends,
-                  const ActivationSizes& sizes, const GraphOptions& options);
+JobFlight make_flight(const Wiring& wiring, const BufferPlan& plan,
+                      const std::vector<std::shared_ptr<Lease>>& leases,
+                      const DevicePorts& device_ports, const ActivationSizes& sizes,
+                      const GraphOptions& options);
 
 }  // namespace ctxbroker::detail

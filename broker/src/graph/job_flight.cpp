@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/job_slot.hpp"
+#include "graph/job_flight.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -63,33 +63,34 @@ void DoneCall::Release::operator()(DoneCall* call) const noexcept {
   if (is_last) delete call;
 }
 
-JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
-                  const std::vector<std::shared_ptr<Lease>>& leases, const DeviceEnds& ends,
-                  const ActivationSizes& sizes, const GraphOptions& options) {
-  JobSlot slot;
+JobFlight make_flight(const Wiring& wiring, const BufferPlan& plan,
+                      const std::vector<std::shared_ptr<Lease>>& leases,
+                      const DevicePorts& device_ports, const ActivationSizes& sizes,
+                      const GraphOptions& options) {
+  JobFlight flight;
   const auto bytes = [&](Index value) {
     return bytes_of(wiring.values[value].format, sizes.max_width, sizes.max_height);
   };
   for (const BufferPlan::Buffer& buffer : plan.buffers) {
     const std::uint64_t words = (buffer.bytes + 3) / 4;  // results are cleared by words
-    slot.buffers.push_back(make_device_memory(leases[buffer.home], words * 4));
+    flight.buffers.push_back(make_device_memory(leases[buffer.home], words * 4));
   }
   for (Index value = 0; value < wiring.values.size() && !wiring.values[value].node; ++value) {
     const std::vector<Index>& readers = wiring.values[value].readers;
     const auto& lease = leases[readers.front()];
-    const bool on_device = ends.inputs[wiring.values[value].port];
-    slot.uploads.push_back(on_device ? PinnedMemory() : make_pinned_memory(lease, bytes(value)));
-    slot.uploaded.push_back(readers.size() > 1 ? make_event(lease) : Event());
+    const bool on_device = device_ports.inputs[wiring.values[value].port];
+    flight.uploads.push_back(on_device ? PinnedMemory() : make_pinned_memory(lease, bytes(value)));
+    flight.uploaded.push_back(readers.size() > 1 ? make_event(lease) : Event());
   }
-  for (Index end = 0; end < wiring.outputs.size(); ++end) {
-    const Index value = wiring.outputs[end];
+  for (Index port = 0; port < wiring.outputs.size(); ++port) {
+    const Index value = wiring.outputs[port];
     const auto& lease = leases[*wiring.values[value].node];
-    slot.downloads.push_back(ends.outputs[end] ? PinnedMemory()
-                                               : make_pinned_memory(lease, bytes(value)));
+    flight.downloads.push_back(
+        device_ports.outputs[port] ? PinnedMemory() : make_pinned_memory(lease, bytes(value)));
   }
-  if (ends.lease != nullptr) slot.given = make_event(ends.lease);
+  if (device_ports.lease != nullptr) flight.given = make_event(device_ports.lease);
   if (options.on_done) {
-    slot.done_call.reset(new DoneCall(options.on_done));
+    flight.done_call.reset(new DoneCall(options.on_done));
   }
   for (Index n = 0; n < wiring.nodes.size(); ++n) {
     const auto waits_for_it = [&](const WiredNode& other) {
@@ -102,18 +103,18 @@ JobSlot make_slot(const Wiring& wiring, const BufferPlan& plan,
     const bool is_awaited = std::any_of(wiring.nodes.begin(), wiring.nodes.end(), waits_for_it);
     const bool is_last =
         !is_awaited || std::any_of(node.outputs.begin(), node.outputs.end(), goes_to_host);
-    slot.handed_over.push_back(is_awaited ? make_event(leases[n]) : Event());
-    slot.ended.push_back(is_last ? make_event(leases[n]) : Event());
+    flight.handed_over.push_back(is_awaited ? make_event(leases[n]) : Event());
+    flight.ended.push_back(is_last ? make_event(leases[n]) : Event());
     // One that nobody waits for is the last to be suspected, unless a later job follows.
     const bool is_followed = is_awaited || options.jobs_in_flight > 1;
-    slot.makes_marks.push_back(options.name_faults && is_followed);
+    flight.makes_marks.push_back(options.name_faults && is_followed);
   }
-  slot.inputs.resize(slot.uploads.size());
-  slot.outputs.resize(wiring.outputs.size());
+  flight.inputs.resize(flight.uploads.size());
+  flight.outputs.resize(wiring.outputs.size());
   const std::uint64_t mark_bytes = wiring.nodes.size() * sizeof(std::uint32_t);
-  slot.marks = make_pinned_memory(leases.front(), mark_bytes);
-  std::memset(slot.marks.get(), 0, mark_bytes);
-  return slot;
+  flight.marks = make_pinned_memory(leases.front(), mark_bytes);
+  std::memset(flight.marks.get(), 0, mark_bytes);
+  return flight;
 }
 
 }  // namespace ctxbroker::detail
