@@ -85,104 +85,36 @@ CUresult update_dependencies(CUstream stream, const CUgraphNode* nodes,
 
 }  // namespace
 
-CTXB_EXPORT CUresult cuStreamBeginCapture(CUstream stream) {
-  CTXB_COUNT_CALL();
-  return begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-CTXB_EXPORT CUresult cuStreamBeginCapture_ptsz(CUstream stream) {
-  CTXB_COUNT_CALL();
-  return begin(per_thread(stream), CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-CTXB_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  CTXB_COUNT_CALL();
-  return begin(stream, mode);
-}
-CTXB_EXPORT CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  CTXB_COUNT_CALL();
-  return begin(per_thread(stream), mode);
-}
+CTXB_EXPORT_PTSZ(cuStreamBeginCapture, (CUstream stream),
+                 begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL))
+CTXB_EXPORT_PTSZ(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode),
+                 begin(stream, mode))
 
-CTXB_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  CTXB_COUNT_CALL();
-  return end(stream, graph);
-}
-CTXB_EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
-  CTXB_COUNT_CALL();
-  return end(per_thread(stream), graph);
-}
+CTXB_EXPORT_PTSZ(cuStreamEndCapture, (CUstream stream, CUgraph* graph), end(stream, graph))
 
-CTXB_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  CTXB_COUNT_CALL();
-  return is_capturing(stream, status);
-}
-CTXB_EXPORT CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus* status) {
-  CTXB_COUNT_CALL();
-  return is_capturing(per_thread(stream), status);
-}
+CTXB_EXPORT_PTSZ(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status),
+                 is_capturing(stream, status))
 
-CTXB_EXPORT CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status,
-                                            cuuint64_t* id) {
-  CTXB_COUNT_CALL();
-  return get_info(stream, {.status = status, .id = id});
-}
-CTXB_EXPORT CUresult cuStreamGetCaptureInfo_ptsz(CUstream stream, CUstreamCaptureStatus* status,
-                                                 cuuint64_t* id) {
-  CTXB_COUNT_CALL();
-  return get_info(per_thread(stream), {.status = status, .id = id});
-}
-CTXB_EXPORT CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* status,
-                                               cuuint64_t* id, CUgraph* graph,
-                                               const CUgraphNode** dependencies,
-                                               std::size_t* count) {
-  CTXB_COUNT_CALL();
-  return get_info(stream, {status, id, graph, dependencies, nullptr, count});
-}
-CTXB_EXPORT CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream stream, CUstreamCaptureStatus* status,
-                                                    cuuint64_t* id, CUgraph* graph,
-                                                    const CUgraphNode** dependencies,
-                                                    std::size_t* count) {
-  CTXB_COUNT_CALL();
-  return get_info(per_thread(stream), {status, id, graph, dependencies, nullptr, count});
-}
-CTXB_EXPORT CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* status,
-                                               cuuint64_t* id, CUgraph* graph,
-                                               const CUgraphNode** dependencies,
-                                               const CUgraphEdgeData** edges, std::size_t* count) {
-  CTXB_COUNT_CALL();
-  return get_info(stream, {status, id, graph, dependencies, edges, count});
-}
-CTXB_EXPORT CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, CUstreamCaptureStatus* status,
-                                                    cuuint64_t* id, CUgraph* graph,
-                                                    const CUgraphNode** dependencies,
-                                                    const CUgraphEdgeData** edges,
-                                                    std::size_t* count) {
-  CTXB_COUNT_CALL();
-  return get_info(per_thread(stream), {status, id, graph, dependencies, edges, count});
-}
+CTXB_EXPORT_PTSZ(cuStreamGetCaptureInfo,
+                 (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id),
+                 get_info(stream, {.status = status, .id = id}))
+CTXB_EXPORT_PTSZ(cuStreamGetCaptureInfo_v2,
+                 (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+                  const CUgraphNode** dependencies, std::size_t* count),
+                 get_info(stream, {status, id, graph, dependencies, nullptr, count}))
+CTXB_EXPORT_PTSZ(cuStreamGetCaptureInfo_v3,
+                 (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+                  const CUgraphNode** dependencies, const CUgraphEdgeData** edges,
+                  std::size_t* count),
+                 get_info(stream, {status, id, graph, dependencies, edges, count}))
 
-CTXB_EXPORT CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* nodes,
-                                                       std::size_t count, unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return update_dependencies(stream, nodes, nullptr, count, flags);
-}
-CTXB_EXPORT CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode* nodes,
-                                                            std::size_t count, unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return update_dependencies(per_thread(stream), nodes, nullptr, count, flags);
-}
-CTXB_EXPORT CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* nodes,
-                                                          const CUgraphEdgeData* edges,
-                                                          std::size_t count, unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return update_dependencies(stream, nodes, edges, count, flags);
-}
-CTXB_EXPORT CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode* nodes,
-                                                               const CUgraphEdgeData* edges,
-                                                               std::size_t count,
-                                                               unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return update_dependencies(per_thread(stream), nodes, edges, count, flags);
-}
+CTXB_EXPORT_PTSZ(cuStreamUpdateCaptureDependencies,
+                 (CUstream stream, CUgraphNode* nodes, std::size_t count, unsigned int flags),
+                 update_dependencies(stream, nodes, nullptr, count, flags))
+CTXB_EXPORT_PTSZ(cuStreamUpdateCaptureDependencies_v2,
+                 (CUstream stream, CUgraphNode* nodes, const CUgraphEdgeData* edges,
+                  std::size_t count, unsigned int flags),
+                 update_dependencies(stream, nodes, edges, count, flags))
 
 CTXB_EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   CTXB_COUNT_CALL();

@@ -62,101 +62,34 @@ CUresult copy_peer(CUstream stream, CUdeviceptr to, CUcontext to_context, CUdevi
 
 // Synchronous.
 
-CTXB_EXPORT CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_now(CU_STREAM_LEGACY, unified(to), unified(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpy_ptds(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_now(CU_STREAM_PER_THREAD, unified(to), unified(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_now(CU_STREAM_LEGACY, on_device(to), host(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr to, const void* from, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_now(CU_STREAM_PER_THREAD, on_device(to), host(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_now(CU_STREAM_LEGACY, host(to), on_device(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyDtoH_v2_ptds(void* to, CUdeviceptr from, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_now(CU_STREAM_PER_THREAD, host(to), on_device(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_on_device(CU_STREAM_LEGACY, to, from, bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_on_device(CU_STREAM_PER_THREAD, to, from, bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                                  CUcontext from_context, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_peer(CU_STREAM_LEGACY, to, to_context, from, from_context, bytes,
-                   Waiting::unless_on_device);
-}
-CTXB_EXPORT CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                                       CUcontext from_context, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_peer(CU_STREAM_PER_THREAD, to, to_context, from, from_context, bytes,
-                   Waiting::unless_on_device);
-}
+CTXB_EXPORT_PTDS(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, std::size_t bytes),
+                 copy_now(stream, unified(to), unified(from), bytes))
+CTXB_EXPORT_PTDS(cuMemcpyHtoD_v2, (CUdeviceptr to, const void* from, std::size_t bytes),
+                 copy_now(stream, on_device(to), host(from), bytes))
+CTXB_EXPORT_PTDS(cuMemcpyDtoH_v2, (void* to, CUdeviceptr from, std::size_t bytes),
+                 copy_now(stream, host(to), on_device(from), bytes))
+CTXB_EXPORT_PTDS(cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, std::size_t bytes),
+                 copy_on_device(stream, to, from, bytes))
+CTXB_EXPORT_PTDS(cuMemcpyPeer,
+                 (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                  std::size_t bytes),
+                 copy_peer(stream, to, to_context, from, from_context, bytes,
+                           Waiting::unless_on_device))
 // Asynchronous.
 
-CTXB_EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
-                                   CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_later(stream, unified(to), unified(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyAsync_ptsz(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
-                                        CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_later(per_thread(stream), unified(to), unified(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes,
-                                          CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_later(stream, on_device(to), host(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr to, const void* from, std::size_t bytes,
-                                               CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_later(per_thread(stream), on_device(to), host(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes,
-                                          CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_later(stream, host(to), on_device(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyDtoHAsync_v2_ptsz(void* to, CUdeviceptr from, std::size_t bytes,
-                                               CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_later(per_thread(stream), host(to), on_device(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
-                                          CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_later(stream, on_device(to), on_device(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
-                                               CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_later(per_thread(stream), on_device(to), on_device(from), bytes);
-}
-CTXB_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                                       CUcontext from_context, std::size_t bytes, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_peer(stream, to, to_context, from, from_context, bytes, Waiting::as_driver);
-}
-CTXB_EXPORT CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                                            CUcontext from_context, std::size_t bytes,
-                                            CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_peer(per_thread(stream), to, to_context, from, from_context, bytes,
-                   Waiting::as_driver);
-}
+CTXB_EXPORT_PTSZ(cuMemcpyAsync,
+                 (CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream),
+                 copy_later(stream, unified(to), unified(from), bytes))
+CTXB_EXPORT_PTSZ(cuMemcpyHtoDAsync_v2,
+                 (CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream),
+                 copy_later(stream, on_device(to), host(from), bytes))
+CTXB_EXPORT_PTSZ(cuMemcpyDtoHAsync_v2,
+                 (void* to, CUdeviceptr from, std::size_t bytes, CUstream stream),
+                 copy_later(stream, host(to), on_device(from), bytes))
+CTXB_EXPORT_PTSZ(cuMemcpyDtoDAsync_v2,
+                 (CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream),
+                 copy_later(stream, on_device(to), on_device(from), bytes))
+CTXB_EXPORT_PTSZ(cuMemcpyPeerAsync,
+                 (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                  std::size_t bytes, CUstream stream),
+                 copy_peer(stream, to, to_context, from, from_context, bytes, Waiting::as_driver))

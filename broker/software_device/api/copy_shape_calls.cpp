@@ -135,137 +135,44 @@ LinearSide on_device(CUdeviceptr address) {
 
 }  // namespace
 
-CTXB_EXPORT CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* request) {
-  CTXB_COUNT_CALL();
-  return copy_2d(CU_STREAM_LEGACY, request, Waiting::done);
-}
-CTXB_EXPORT CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D* request) {
-  CTXB_COUNT_CALL();
-  return copy_2d(CU_STREAM_PER_THREAD, request, Waiting::done);
-}
-CTXB_EXPORT CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* request) {
-  CTXB_COUNT_CALL();
-  return copy_2d(CU_STREAM_LEGACY, request, Waiting::done);
-}
-CTXB_EXPORT CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D* request) {
-  CTXB_COUNT_CALL();
-  return copy_2d(CU_STREAM_PER_THREAD, request, Waiting::done);
-}
-CTXB_EXPORT CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* request, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_2d(stream, request, Waiting::as_driver);
-}
-CTXB_EXPORT CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D* request, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_2d(per_thread(stream), request, Waiting::as_driver);
-}
+CTXB_EXPORT_PTDS(cuMemcpy2D_v2, (const CUDA_MEMCPY2D* request),
+                 copy_2d(stream, request, Waiting::done))
+CTXB_EXPORT_PTDS(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D* request),
+                 copy_2d(stream, request, Waiting::done))
+CTXB_EXPORT_PTSZ(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D* request, CUstream stream),
+                 copy_2d(stream, request, Waiting::as_driver))
 
-CTXB_EXPORT CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* request) {
-  CTXB_COUNT_CALL();
-  return copy_3d(CU_STREAM_LEGACY, request, Waiting::done);
-}
-CTXB_EXPORT CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D* request) {
-  CTXB_COUNT_CALL();
-  return copy_3d(CU_STREAM_PER_THREAD, request, Waiting::done);
-}
-CTXB_EXPORT CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* request, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_3d(stream, request, Waiting::as_driver);
-}
-CTXB_EXPORT CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D* request, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_3d(per_thread(stream), request, Waiting::as_driver);
-}
-CTXB_EXPORT CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* request) {
-  CTXB_COUNT_CALL();
-  return copy_3d_peer(CU_STREAM_LEGACY, request, Waiting::unless_on_device);
-}
-CTXB_EXPORT CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER* request) {
-  CTXB_COUNT_CALL();
-  return copy_3d_peer(CU_STREAM_PER_THREAD, request, Waiting::unless_on_device);
-}
-CTXB_EXPORT CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* request, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_3d_peer(stream, request, Waiting::as_driver);
-}
-CTXB_EXPORT CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER* request, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_3d_peer(per_thread(stream), request, Waiting::as_driver);
-}
+CTXB_EXPORT_PTDS(cuMemcpy3D_v2, (const CUDA_MEMCPY3D* request),
+                 copy_3d(stream, request, Waiting::done))
+CTXB_EXPORT_PTSZ(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D* request, CUstream stream),
+                 copy_3d(stream, request, Waiting::as_driver))
+CTXB_EXPORT_PTDS(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER* request),
+                 copy_3d_peer(stream, request, Waiting::unless_on_device))
+CTXB_EXPORT_PTSZ(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER* request, CUstream stream),
+                 copy_3d_peer(stream, request, Waiting::as_driver))
 
-CTXB_EXPORT CUresult cuMemcpyHtoA_v2(CUarray to, std::size_t offset, const void* from,
-                                     std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_row(CU_STREAM_LEGACY, ArraySide{to, offset}, host(from), bytes, Waiting::done);
-}
-CTXB_EXPORT CUresult cuMemcpyHtoA_v2_ptds(CUarray to, std::size_t offset, const void* from,
-                                          std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_row(CU_STREAM_PER_THREAD, ArraySide{to, offset}, host(from), bytes, Waiting::done);
-}
-CTXB_EXPORT CUresult cuMemcpyAtoH_v2(void* to, CUarray from, std::size_t offset,
-                                     std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_row(CU_STREAM_LEGACY, host(to), ArraySide{from, offset}, bytes, Waiting::done);
-}
-CTXB_EXPORT CUresult cuMemcpyAtoH_v2_ptds(void* to, CUarray from, std::size_t offset,
-                                          std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_row(CU_STREAM_PER_THREAD, host(to), ArraySide{from, offset}, bytes, Waiting::done);
-}
-CTXB_EXPORT CUresult cuMemcpyDtoA_v2(CUarray to, std::size_t offset, CUdeviceptr from,
-                                     std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_row(CU_STREAM_LEGACY, ArraySide{to, offset}, on_device(from), bytes,
-                  Waiting::unless_on_device);
-}
-CTXB_EXPORT CUresult cuMemcpyDtoA_v2_ptds(CUarray to, std::size_t offset, CUdeviceptr from,
-                                          std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_row(CU_STREAM_PER_THREAD, ArraySide{to, offset}, on_device(from), bytes,
-                  Waiting::unless_on_device);
-}
-CTXB_EXPORT CUresult cuMemcpyAtoD_v2(CUdeviceptr to, CUarray from, std::size_t offset,
-                                     std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_row(CU_STREAM_LEGACY, on_device(to), ArraySide{from, offset}, bytes,
-                  Waiting::unless_on_device);
-}
-CTXB_EXPORT CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr to, CUarray from, std::size_t offset,
-                                          std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_row(CU_STREAM_PER_THREAD, on_device(to), ArraySide{from, offset}, bytes,
-                  Waiting::unless_on_device);
-}
-CTXB_EXPORT CUresult cuMemcpyAtoA_v2(CUarray to, std::size_t to_offset, CUarray from,
-                                     std::size_t from_offset, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_row(CU_STREAM_LEGACY, ArraySide{to, to_offset}, ArraySide{from, from_offset}, bytes,
-                  Waiting::unless_on_device);
-}
-CTXB_EXPORT CUresult cuMemcpyAtoA_v2_ptds(CUarray to, std::size_t to_offset, CUarray from,
-                                          std::size_t from_offset, std::size_t bytes) {
-  CTXB_COUNT_CALL();
-  return copy_row(CU_STREAM_PER_THREAD, ArraySide{to, to_offset}, ArraySide{from, from_offset},
-                  bytes, Waiting::unless_on_device);
-}
-CTXB_EXPORT CUresult cuMemcpyHtoAAsync_v2(CUarray to, std::size_t offset, const void* from,
-                                          std::size_t bytes, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_row(stream, ArraySide{to, offset}, host(from), bytes, Waiting::as_driver);
-}
-CTXB_EXPORT CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray to, std::size_t offset, const void* from,
-                                               std::size_t bytes, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_row(per_thread(stream), ArraySide{to, offset}, host(from), bytes, Waiting::as_driver);
-}
-CTXB_EXPORT CUresult cuMemcpyAtoHAsync_v2(void* to, CUarray from, std::size_t offset,
-                                          std::size_t bytes, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_row(stream, host(to), ArraySide{from, offset}, bytes, Waiting::as_driver);
-}
-CTXB_EXPORT CUresult cuMemcpyAtoHAsync_v2_ptsz(void* to, CUarray from, std::size_t offset,
-                                               std::size_t bytes, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return copy_row(per_thread(stream), host(to), ArraySide{from, offset}, bytes, Waiting::as_driver);
-}
+CTXB_EXPORT_PTDS(cuMemcpyHtoA_v2,
+                 (CUarray to, std::size_t offset, const void* from, std::size_t bytes),
+                 copy_row(stream, ArraySide{to, offset}, host(from), bytes, Waiting::done))
+CTXB_EXPORT_PTDS(cuMemcpyAtoH_v2, (void* to, CUarray from, std::size_t offset, std::size_t bytes),
+                 copy_row(stream, host(to), ArraySide{from, offset}, bytes, Waiting::done))
+CTXB_EXPORT_PTDS(cuMemcpyDtoA_v2,
+                 (CUarray to, std::size_t offset, CUdeviceptr from, std::size_t bytes),
+                 copy_row(stream, ArraySide{to, offset}, on_device(from), bytes,
+                          Waiting::unless_on_device))
+CTXB_EXPORT_PTDS(cuMemcpyAtoD_v2,
+                 (CUdeviceptr to, CUarray from, std::size_t offset, std::size_t bytes),
+                 copy_row(stream, on_device(to), ArraySide{from, offset}, bytes,
+                          Waiting::unless_on_device))
+CTXB_EXPORT_PTDS(cuMemcpyAtoA_v2,
+                 (CUarray to, std::size_t to_offset, CUarray from, std::size_t from_offset,
+                  std::size_t bytes),
+                 copy_row(stream, ArraySide{to, to_offset}, ArraySide{from, from_offset}, bytes,
+                          Waiting::unless_on_device))
+CTXB_EXPORT_PTSZ(cuMemcpyHtoAAsync_v2,
+                 (CUarray to, std::size_t offset, const void* from, std::size_t bytes,
+                  CUstream stream),
+                 copy_row(stream, ArraySide{to, offset}, host(from), bytes, Waiting::as_driver))
+CTXB_EXPORT_PTSZ(cuMemcpyAtoHAsync_v2,
+                 (void* to, CUarray from, std::size_t offset, std::size_t bytes, CUstream stream),
+                 copy_row(stream, host(to), ArraySide{from, offset}, bytes, Waiting::as_driver))

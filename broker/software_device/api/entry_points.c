@@ -5,19 +5,19 @@
 
 int ctxb_refuse_unsupported_call(const char* name); /* CUDA_ERROR_NOT_SUPPORTED */
 
-#define CTXB_ENTRY(symbol, base, version, per_thread)            \
-  __attribute__((weak, visibility("default"))) int symbol(void); \
-  int symbol(void) {                                             \
-    return ctxb_refuse_unsupported_call(#symbol);                \
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
+  __attribute__((weak, visibility("default"))) int symbol(void);               \
+  int symbol(void) {                                                           \
+    return ctxb_refuse_unsupported_call(#symbol);                              \
   }
-#include "api/entry_points.inc"
-#undef CTXB_ENTRY
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
 
-#define CTXB_ENTRY(symbol, base, version, per_thread) \
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
   {#symbol, #base, version, per_thread, (void (*)(void))symbol},
 const struct ctxb_entry_point ctxb_entry_points[] = {
-#include "api/entry_points.inc"
+#include "driver/function_table.inc"
 };
-#undef CTXB_ENTRY
+#undef CTXB_DRIVER_FUNCTION
 
 const unsigned ctxb_entry_point_count = sizeof ctxb_entry_points / sizeof ctxb_entry_points[0];

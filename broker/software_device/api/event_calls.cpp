@@ -125,23 +125,9 @@ CTXB_EXPORT CUresult cuEventDestroy_v2(CUevent event) {
   return destroy(event);
 }
 
-CTXB_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return record(event, stream, 0);
-}
-CTXB_EXPORT CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return record(event, per_thread(stream), 0);
-}
-CTXB_EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return record(event, stream, flags);
-}
-CTXB_EXPORT CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream,
-                                                 unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return record(event, per_thread(stream), flags);
-}
+CTXB_EXPORT_PTSZ(cuEventRecord, (CUevent event, CUstream stream), record(event, stream, 0))
+CTXB_EXPORT_PTSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int flags),
+                 record(event, stream, flags))
 
 CTXB_EXPORT CUresult cuEventQuery(CUevent event) {
   CTXB_COUNT_CALL();

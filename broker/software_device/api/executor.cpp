@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "api/process.hpp"
 #include "api/spin.hpp"
+#include "api/status.hpp"
 
 namespace ctxbroker::software {
 namespace {

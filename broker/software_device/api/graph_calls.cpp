@@ -352,22 +352,8 @@ CTXB_EXPORT CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
   return update(exec, graph, result);
 }
 
-CTXB_EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return launch(exec, stream);
-}
-CTXB_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return launch(exec, per_thread(stream));
-}
-CTXB_EXPORT CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return upload(exec, stream);
-}
-CTXB_EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return upload(exec, per_thread(stream));
-}
+CTXB_EXPORT_PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream), launch(exec, stream))
+CTXB_EXPORT_PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream stream), upload(exec, stream))
 
 // Launches that run still end as they would.
 CTXB_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec) {

@@ -57,67 +57,32 @@ CUresult launch_config(const CUlaunchConfig* config, bool own_stream, CUfunction
 
 }  // namespace
 
-CTXB_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                                    unsigned int block_z, unsigned int dynamic_shared,
-                                    CUstream stream, void** parameters, void** extra) {
-  CTXB_COUNT_CALL();
-  return launch_kernel({function,
-                        {grid_x, grid_y, grid_z},
-                        {block_x, block_y, block_z},
-                        dynamic_shared,
-                        stream,
-                        parameters,
-                        extra});
-}
+CTXB_EXPORT_PTSZ(cuLaunchKernel,
+                 (CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                  unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                  unsigned int block_z, unsigned int dynamic_shared, CUstream stream,
+                  void** parameters, void** extra),
+                 launch_kernel({function,
+                                {grid_x, grid_y, grid_z},
+                                {block_x, block_y, block_z},
+                                dynamic_shared,
+                                stream,
+                                parameters,
+                                extra}))
 
-CTXB_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
-                                         unsigned int grid_y, unsigned int grid_z,
-                                         unsigned int block_x, unsigned int block_y,
-                                         unsigned int block_z, unsigned int dynamic_shared,
-                                         CUstream stream, void** parameters, void** extra) {
-  CTXB_COUNT_CALL();
-  return launch_kernel({function,
-                        {grid_x, grid_y, grid_z},
-                        {block_x, block_y, block_z},
-                        dynamic_shared,
-                        per_thread(stream),
-                        parameters,
-                        extra});
-}
-
-CTXB_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
-                                               unsigned int grid_y, unsigned int grid_z,
-                                               unsigned int block_x, unsigned int block_y,
-                                               unsigned int block_z, unsigned int dynamic_shared,
-                                               CUstream stream, void** parameters) {
-  CTXB_COUNT_CALL();
-  return launch_kernel({function,
-                        {grid_x, grid_y, grid_z},
-                        {block_x, block_y, block_z},
-                        dynamic_shared,
-                        stream,
-                        parameters,
-                        nullptr,
-                        true});
-}
-
-CTXB_EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x,
-                                                    unsigned int grid_y, unsigned int grid_z,
-                                                    unsigned int block_x, unsigned int block_y,
-                                                    unsigned int block_z,
-                                                    unsigned int dynamic_shared, CUstream stream,
-                                                    void** parameters) {
-  CTXB_COUNT_CALL();
-  return launch_kernel({function,
-                        {grid_x, grid_y, grid_z},
-                        {block_x, block_y, block_z},
-                        dynamic_shared,
-                        per_thread(stream),
-                        parameters,
-                        nullptr,
-                        true});
-}
+CTXB_EXPORT_PTSZ(cuLaunchCooperativeKernel,
+                 (CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                  unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                  unsigned int block_z, unsigned int dynamic_shared, CUstream stream,
+                  void** parameters),
+                 launch_kernel({function,
+                                {grid_x, grid_y, grid_z},
+                                {block_x, block_y, block_z},
+                                dynamic_shared,
+                                stream,
+                                parameters,
+                                nullptr,
+                                true}))
 
 CTXB_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
                                       void** parameters, void** extra) {

@@ -154,28 +154,13 @@ CTXB_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t bytes, CUme
   return advise(address, bytes, advice, location);
 }
 
-CTXB_EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t bytes, CUdevice device,
-                                        CUstream stream) {
-  CTXB_COUNT_CALL();
-  return prefetch_one(address, bytes, location_of(device), 0, stream);
-}
-CTXB_EXPORT CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr address, std::size_t bytes,
-                                             CUdevice device, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return prefetch_one(address, bytes, location_of(device), 0, per_thread(stream));
-}
-CTXB_EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t bytes,
-                                           CUmemLocation location, unsigned int flags,
-                                           CUstream stream) {
-  CTXB_COUNT_CALL();
-  return prefetch_one(address, bytes, location, flags, stream);
-}
-CTXB_EXPORT CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, std::size_t bytes,
-                                                CUmemLocation location, unsigned int flags,
-                                                CUstream stream) {
-  CTXB_COUNT_CALL();
-  return prefetch_one(address, bytes, location, flags, per_thread(stream));
-}
+CTXB_EXPORT_PTSZ(cuMemPrefetchAsync,
+                 (CUdeviceptr address, std::size_t bytes, CUdevice device, CUstream stream),
+                 prefetch_one(address, bytes, location_of(device), 0, stream))
+CTXB_EXPORT_PTSZ(cuMemPrefetchAsync_v2,
+                 (CUdeviceptr address, std::size_t bytes, CUmemLocation location,
+                  unsigned int flags, CUstream stream),
+                 prefetch_one(address, bytes, location, flags, stream))
 
 CTXB_EXPORT CUresult cuMemRangeGetAttribute(void* target, std::size_t size,
                                             CUmem_range_attribute attribute, CUdeviceptr address,
@@ -274,48 +259,20 @@ CUresult discard_and_prefetch(const Batch& batch, const Places& places, CUstream
 
 }  // namespace
 
-CTXB_EXPORT CUresult cuMemPrefetchBatchAsync(CUdeviceptr* addresses, std::size_t* sizes,
-                                             std::size_t count, CUmemLocation* locations,
-                                             std::size_t* firsts, std::size_t location_count,
-                                             unsigned long long flags, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return prefetch_batch({addresses, sizes, count, flags}, {locations, firsts, location_count},
-                        stream);
-}
-CTXB_EXPORT CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr* addresses, std::size_t* sizes,
-                                                  std::size_t count, CUmemLocation* locations,
-                                                  std::size_t* firsts, std::size_t location_count,
-                                                  unsigned long long flags, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return prefetch_batch({addresses, sizes, count, flags}, {locations, firsts, location_count},
-                        per_thread(stream));
-}
-CTXB_EXPORT CUresult cuMemDiscardBatchAsync(CUdeviceptr* addresses, std::size_t* sizes,
-                                            std::size_t count, unsigned long long flags,
-                                            CUstream stream) {
-  CTXB_COUNT_CALL();
-  return discard({addresses, sizes, count, flags}, stream);
-}
-CTXB_EXPORT CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr* addresses, std::size_t* sizes,
-                                                 std::size_t count, unsigned long long flags,
-                                                 CUstream stream) {
-  CTXB_COUNT_CALL();
-  return discard({addresses, sizes, count, flags}, per_thread(stream));
-}
-CTXB_EXPORT CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* addresses, std::size_t* sizes,
-                                                       std::size_t count, CUmemLocation* locations,
-                                                       std::size_t* firsts,
-                                                       std::size_t location_count,
-                                                       unsigned long long flags, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return discard_and_prefetch({addresses, sizes, count, flags}, {locations, firsts, location_count},
-                              stream);
-}
-CTXB_EXPORT CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(
-    CUdeviceptr* addresses, std::size_t* sizes, std::size_t count, CUmemLocation* locations,
-    std::size_t* firsts, std::size_t location_count, unsigned long long flags, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return discard_and_prefetch({addresses, sizes, count, flags}, {locations, firsts, location_count},
-                              per_thread(stream));
-}
+CTXB_EXPORT_PTSZ(cuMemPrefetchBatchAsync,
+                 (CUdeviceptr * addresses, std::size_t* sizes, std::size_t count,
+                  CUmemLocation* locations, std::size_t* firsts, std::size_t location_count,
+                  unsigned long long flags, CUstream stream),
+                 prefetch_batch({addresses, sizes, count, flags},
+                                {locations, firsts, location_count}, stream))
+CTXB_EXPORT_PTSZ(cuMemDiscardBatchAsync,
+                 (CUdeviceptr * addresses, std::size_t* sizes, std::size_t count,
+                  unsigned long long flags, CUstream stream),
+                 discard({addresses, sizes, count, flags}, stream))
+CTXB_EXPORT_PTSZ(cuMemDiscardAndPrefetchBatchAsync,
+                 (CUdeviceptr * addresses, std::size_t* sizes, std::size_t count,
+                  CUmemLocation* locations, std::size_t* firsts, std::size_t location_count,
+                  unsigned long long flags, CUstream stream),
+                 discard_and_prefetch({addresses, sizes, count, flags},
+                                      {locations, firsts, location_count}, stream))
 #endif

@@ -77,33 +77,13 @@ CUresult free_in_order(CUdeviceptr address, CUstream stream) {
 
 }  // namespace
 
-CTXB_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return allocate(address, bytes, nullptr, stream);
-}
-CTXB_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address, std::size_t bytes,
-                                          CUstream stream) {
-  CTXB_COUNT_CALL();
-  return allocate(address, bytes, nullptr, per_thread(stream));
-}
-CTXB_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes,
-                                             CUmemoryPool pool, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return allocate_from(address, bytes, pool, stream);
-}
-CTXB_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address, std::size_t bytes,
-                                                  CUmemoryPool pool, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return allocate_from(address, bytes, pool, per_thread(stream));
-}
-CTXB_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return free_in_order(address, stream);
-}
-CTXB_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return free_in_order(address, per_thread(stream));
-}
+CTXB_EXPORT_PTSZ(cuMemAllocAsync, (CUdeviceptr * address, std::size_t bytes, CUstream stream),
+                 allocate(address, bytes, nullptr, stream))
+CTXB_EXPORT_PTSZ(cuMemAllocFromPoolAsync,
+                 (CUdeviceptr * address, std::size_t bytes, CUmemoryPool pool, CUstream stream),
+                 allocate_from(address, bytes, pool, stream))
+CTXB_EXPORT_PTSZ(cuMemFreeAsync, (CUdeviceptr address, CUstream stream),
+                 free_in_order(address, stream))
 
 CTXB_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   CTXB_COUNT_CALL();

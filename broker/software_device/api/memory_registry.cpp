@@ -14,8 +14,8 @@
 
 #include "api/context.hpp"
 #include "api/device.hpp"
+#include "api/handle_table.hpp"
 #include "api/managed_advice.hpp"
-#include "api/process.hpp"
 #include "api/shared_file.hpp"
 #include "api/status.hpp"
 
@@ -65,26 +65,28 @@ std::size_t whole_pages(std::size_t bytes) {
 // While it lives no device begins anything.
 class Pause {
  public:
-  Pause() {
-    for (const auto& device : Process::instance().devices) device->executor.pause();
+  explicit Pause(const MemoryRegistry::Devices& devices) : devices_(devices) {
+    for (const auto& device : devices_) device->executor.pause();
   }
   ~Pause() {
-    for (const auto& device : Process::instance().devices) device->executor.resume();
+    for (const auto& device : devices_) device->executor.resume();
   }
   Pause(const Pause&) = delete;
   Pause& operator=(const Pause&) = delete;
 
   // Waits a short time for what executes. Not for long: it may wait for work that cannot begin now.
-  static bool is_quiet() {
-    const auto& devices = Process::instance().devices;
+  bool is_quiet() const {
     for (int looks = 0; looks < 200; ++looks) {
-      if (std::all_of(devices.begin(), devices.end(),
+      if (std::all_of(devices_.begin(), devices_.end(),
                       [](const auto& device) { return device->executor.executes_nothing(); }))
         return true;
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     return false;
   }
+
+ private:
+  const MemoryRegistry::Devices& devices_;
 };
 
 // The file, with what the block holds, in the place of the block's pages. Null: no memory for it.
@@ -172,10 +174,10 @@ std::shared_lock<std::shared_mutex> MemoryRegistry::stay() const {
 
 std::shared_ptr<SharedFile> MemoryRegistry::share(Block& block) {
   for (bool done = false; !done;) {
-    for (const auto& device : Process::instance().devices)
+    for (const auto& device : devices_)
       device->executor.wait(device->executor.pending_everywhere());
-    const Pause pause;
-    if (!Pause::is_quiet()) continue;
+    const Pause pause(devices_);
+    if (!pause.is_quiet()) continue;
     std::lock_guard next(turnstile_);
     std::unique_lock lock(moving_);
     if (block.file == nullptr) block.file = move_into_file(block);
@@ -235,7 +237,7 @@ std::shared_ptr<Block> MemoryRegistry::require_range(std::uintptr_t address,
 
 // A command that runs now may still use the memory, on whichever device: each holds it until then.
 void MemoryRegistry::retire(const std::shared_ptr<Block>& block) {
-  for (const auto& device : Process::instance().devices) device->executor.retire(block);
+  for (const auto& device : devices_) device->executor.retire(block);
 }
 
 bool MemoryRegistry::remove(const Block& block) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
+#include <vector>
 
 #include "api/cuda_api.hpp"
 #include "memory/memory_map.hpp"
@@ -73,6 +74,11 @@ struct Block {
 
 class MemoryRegistry {
  public:
+  using Devices = std::vector<std::unique_ptr<Device>>;
+
+  // `devices` are those of the process. They outlive the registry.
+  explicit MemoryRegistry(const Devices& devices) : devices_(devices) {}
+
   // New memory, filled with a pattern that is not zero (of more than 64 MiB: its first MiB), so
   // that whoever reads what was never written notices. CUDA_ERROR_OUT_OF_MEMORY.
   std::shared_ptr<Block> allocate(Block::Kind kind, Context& context, std::size_t bytes,
@@ -121,6 +127,7 @@ class MemoryRegistry {
   template <class Chosen>
   void remove_where(Chosen chosen);
 
+  const Devices& devices_;
   mutable std::mutex turnstile_;      // so that readers do not hold up who moves for ever
   mutable std::shared_mutex moving_;  // alone while pages move
   mutable std::shared_mutex mutex_;

@@ -32,129 +32,44 @@ CUresult set_later(CUstream stream, CUdeviceptr address, std::size_t pitch, Patt
 
 }  // namespace
 
-CTXB_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, std::size_t count) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_LEGACY, address, 0, {value, 1}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD8_v2_ptds(CUdeviceptr address, unsigned char value,
-                                        std::size_t count) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_PER_THREAD, address, 0, {value, 1}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, std::size_t count,
-                                     CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(stream, address, 0, {value, 1}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD8Async_ptsz(CUdeviceptr address, unsigned char value,
-                                          std::size_t count, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(per_thread(stream), address, 0, {value, 1}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD2D8_v2(CUdeviceptr address, std::size_t pitch, unsigned char value,
-                                     std::size_t width, std::size_t height) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_LEGACY, address, pitch, {value, 1}, width, height);
-}
-CTXB_EXPORT CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr address, std::size_t pitch,
-                                          unsigned char value, std::size_t width,
-                                          std::size_t height) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_PER_THREAD, address, pitch, {value, 1}, width, height);
-}
-CTXB_EXPORT CUresult cuMemsetD2D8Async(CUdeviceptr address, std::size_t pitch, unsigned char value,
-                                       std::size_t width, std::size_t height, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(stream, address, pitch, {value, 1}, width, height);
-}
-CTXB_EXPORT CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr address, std::size_t pitch,
-                                            unsigned char value, std::size_t width,
-                                            std::size_t height, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(per_thread(stream), address, pitch, {value, 1}, width, height);
-}
+CTXB_EXPORT_PTDS(cuMemsetD8_v2, (CUdeviceptr address, unsigned char value, std::size_t count),
+                 set_now(stream, address, 0, {value, 1}, count, 1))
+CTXB_EXPORT_PTSZ(cuMemsetD8Async,
+                 (CUdeviceptr address, unsigned char value, std::size_t count, CUstream stream),
+                 set_later(stream, address, 0, {value, 1}, count, 1))
+CTXB_EXPORT_PTDS(cuMemsetD2D8_v2,
+                 (CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
+                  std::size_t height),
+                 set_now(stream, address, pitch, {value, 1}, width, height))
+CTXB_EXPORT_PTSZ(cuMemsetD2D8Async,
+                 (CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
+                  std::size_t height, CUstream stream),
+                 set_later(stream, address, pitch, {value, 1}, width, height))
 
-CTXB_EXPORT CUresult cuMemsetD16_v2(CUdeviceptr address, unsigned short value, std::size_t count) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_LEGACY, address, 0, {value, 2}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD16_v2_ptds(CUdeviceptr address, unsigned short value,
-                                         std::size_t count) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_PER_THREAD, address, 0, {value, 2}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, std::size_t count,
-                                      CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(stream, address, 0, {value, 2}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD16Async_ptsz(CUdeviceptr address, unsigned short value,
-                                           std::size_t count, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(per_thread(stream), address, 0, {value, 2}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD2D16_v2(CUdeviceptr address, std::size_t pitch, unsigned short value,
-                                      std::size_t width, std::size_t height) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_LEGACY, address, pitch, {value, 2}, width, height);
-}
-CTXB_EXPORT CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr address, std::size_t pitch,
-                                           unsigned short value, std::size_t width,
-                                           std::size_t height) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_PER_THREAD, address, pitch, {value, 2}, width, height);
-}
-CTXB_EXPORT CUresult cuMemsetD2D16Async(CUdeviceptr address, std::size_t pitch,
-                                        unsigned short value, std::size_t width, std::size_t height,
-                                        CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(stream, address, pitch, {value, 2}, width, height);
-}
-CTXB_EXPORT CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr address, std::size_t pitch,
-                                             unsigned short value, std::size_t width,
-                                             std::size_t height, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(per_thread(stream), address, pitch, {value, 2}, width, height);
-}
+CTXB_EXPORT_PTDS(cuMemsetD16_v2, (CUdeviceptr address, unsigned short value, std::size_t count),
+                 set_now(stream, address, 0, {value, 2}, count, 1))
+CTXB_EXPORT_PTSZ(cuMemsetD16Async,
+                 (CUdeviceptr address, unsigned short value, std::size_t count, CUstream stream),
+                 set_later(stream, address, 0, {value, 2}, count, 1))
+CTXB_EXPORT_PTDS(cuMemsetD2D16_v2,
+                 (CUdeviceptr address, std::size_t pitch, unsigned short value, std::size_t width,
+                  std::size_t height),
+                 set_now(stream, address, pitch, {value, 2}, width, height))
+CTXB_EXPORT_PTSZ(cuMemsetD2D16Async,
+                 (CUdeviceptr address, std::size_t pitch, unsigned short value, std::size_t width,
+                  std::size_t height, CUstream stream),
+                 set_later(stream, address, pitch, {value, 2}, width, height))
 
-CTXB_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned int value, std::size_t count) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_LEGACY, address, 0, {value, 4}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD32_v2_ptds(CUdeviceptr address, unsigned int value,
-                                         std::size_t count) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_PER_THREAD, address, 0, {value, 4}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD32Async(CUdeviceptr address, unsigned int value, std::size_t count,
-                                      CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(stream, address, 0, {value, 4}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD32Async_ptsz(CUdeviceptr address, unsigned int value,
-                                           std::size_t count, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(per_thread(stream), address, 0, {value, 4}, count, 1);
-}
-CTXB_EXPORT CUresult cuMemsetD2D32_v2(CUdeviceptr address, std::size_t pitch, unsigned int value,
-                                      std::size_t width, std::size_t height) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_LEGACY, address, pitch, {value, 4}, width, height);
-}
-CTXB_EXPORT CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr address, std::size_t pitch,
-                                           unsigned int value, std::size_t width,
-                                           std::size_t height) {
-  CTXB_COUNT_CALL();
-  return set_now(CU_STREAM_PER_THREAD, address, pitch, {value, 4}, width, height);
-}
-CTXB_EXPORT CUresult cuMemsetD2D32Async(CUdeviceptr address, std::size_t pitch, unsigned int value,
-                                        std::size_t width, std::size_t height, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(stream, address, pitch, {value, 4}, width, height);
-}
-CTXB_EXPORT CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr address, std::size_t pitch,
-                                             unsigned int value, std::size_t width,
-                                             std::size_t height, CUstream stream) {
-  CTXB_COUNT_CALL();
-  return set_later(per_thread(stream), address, pitch, {value, 4}, width, height);
-}
+CTXB_EXPORT_PTDS(cuMemsetD32_v2, (CUdeviceptr address, unsigned int value, std::size_t count),
+                 set_now(stream, address, 0, {value, 4}, count, 1))
+CTXB_EXPORT_PTSZ(cuMemsetD32Async,
+                 (CUdeviceptr address, unsigned int value, std::size_t count, CUstream stream),
+                 set_later(stream, address, 0, {value, 4}, count, 1))
+CTXB_EXPORT_PTDS(cuMemsetD2D32_v2,
+                 (CUdeviceptr address, std::size_t pitch, unsigned int value, std::size_t width,
+                  std::size_t height),
+                 set_now(stream, address, pitch, {value, 4}, width, height))
+CTXB_EXPORT_PTSZ(cuMemsetD2D32Async,
+                 (CUdeviceptr address, std::size_t pitch, unsigned int value, std::size_t width,
+                  std::size_t height, CUstream stream),
+                 set_later(stream, address, pitch, {value, 4}, width, height))

@@ -19,7 +19,6 @@ enum class Phase { fresh, ready, ended, forked };
 // they are read while static objects are destroyed and in a forked child.
 std::atomic<Phase> phase = Phase::fresh;
 std::atomic<CUresult> first_fault = CUDA_SUCCESS;
-std::atomic<std::uint64_t> last_id = 0;
 std::atomic<Process*> the_process = nullptr;
 
 // Held while a life of the driver begins or ends.
@@ -29,10 +28,6 @@ std::mutex& life_mutex() {
 }
 
 }  // namespace
-
-std::uint64_t next_id() noexcept {
-  return ++last_id;
-}
 
 Process::Process(const Settings& settings, const Process* before)
     : contexts(before == nullptr ? 0 : before->contexts.made()), before_(before) {

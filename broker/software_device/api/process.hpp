@@ -59,7 +59,7 @@ class Process {
   HandleTable<GraphExec, CUgraphExec, HandleKind::graph_exec> graph_execs;
   HandleTable<UserObject, CUuserObject, HandleKind::user_object> user_objects;
   DescriptorTable descriptors;
-  MemoryRegistry memory;
+  MemoryRegistry memory{devices};
   VirtualMemory virtual_memory;
 
  private:

@@ -174,99 +174,33 @@ CTXB_EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
   return destroy(stream);
 }
 
-CTXB_EXPORT CUresult cuStreamQuery(CUstream stream) {
-  CTXB_COUNT_CALL();
-  return query(stream);
-}
-CTXB_EXPORT CUresult cuStreamQuery_ptsz(CUstream stream) {
-  CTXB_COUNT_CALL();
-  return query(per_thread(stream));
-}
+CTXB_EXPORT_PTSZ(cuStreamQuery, (CUstream stream), query(stream))
 
-CTXB_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
-  CTXB_COUNT_CALL();
-  return synchronise(stream);
-}
-CTXB_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-  CTXB_COUNT_CALL();
-  return synchronise(per_thread(stream));
-}
+CTXB_EXPORT_PTSZ(cuStreamSynchronize, (CUstream stream), synchronise(stream))
 
-CTXB_EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return wait_event(stream, event, flags);
-}
-CTXB_EXPORT CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return wait_event(per_thread(stream), event, flags);
-}
+CTXB_EXPORT_PTSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
+                 wait_event(stream, event, flags))
 
-CTXB_EXPORT CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* data,
-                                         unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return add_callback(stream, callback, data, flags);
-}
-CTXB_EXPORT CUresult cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback,
-                                              void* data, unsigned int flags) {
-  CTXB_COUNT_CALL();
-  return add_callback(per_thread(stream), callback, data, flags);
-}
+CTXB_EXPORT_PTSZ(cuStreamAddCallback,
+                 (CUstream stream, CUstreamCallback callback, void* data, unsigned int flags),
+                 add_callback(stream, callback, data, flags))
 
-CTXB_EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
-  CTXB_COUNT_CALL();
-  return launch_host_function(stream, function, data);
-}
-CTXB_EXPORT CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void* data) {
-  CTXB_COUNT_CALL();
-  return launch_host_function(per_thread(stream), function, data);
-}
+CTXB_EXPORT_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data),
+                 launch_host_function(stream, function, data))
 
-CTXB_EXPORT CUresult cuStreamGetPriority(CUstream stream, int* priority) {
-  CTXB_COUNT_CALL();
-  return get_priority(stream, priority);
-}
-CTXB_EXPORT CUresult cuStreamGetPriority_ptsz(CUstream stream, int* priority) {
-  CTXB_COUNT_CALL();
-  return get_priority(per_thread(stream), priority);
-}
-CTXB_EXPORT CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
-  CTXB_COUNT_CALL();
-  return get_flags(stream, flags);
-}
-CTXB_EXPORT CUresult cuStreamGetFlags_ptsz(CUstream stream, unsigned int* flags) {
-  CTXB_COUNT_CALL();
-  return get_flags(per_thread(stream), flags);
-}
-CTXB_EXPORT CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
-  CTXB_COUNT_CALL();
-  return get_id(stream, id);
-}
-CTXB_EXPORT CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long* id) {
-  CTXB_COUNT_CALL();
-  return get_id(per_thread(stream), id);
-}
-CTXB_EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
-  CTXB_COUNT_CALL();
-  return get_context(stream, context);
-}
-CTXB_EXPORT CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext* context) {
-  CTXB_COUNT_CALL();
-  return get_context(per_thread(stream), context);
-}
+CTXB_EXPORT_PTSZ(cuStreamGetPriority, (CUstream stream, int* priority),
+                 get_priority(stream, priority))
+CTXB_EXPORT_PTSZ(cuStreamGetFlags, (CUstream stream, unsigned int* flags), get_flags(stream, flags))
+CTXB_EXPORT_PTSZ(cuStreamGetId, (CUstream stream, unsigned long long* id), get_id(stream, id))
+CTXB_EXPORT_PTSZ(cuStreamGetCtx, (CUstream stream, CUcontext* context),
+                 get_context(stream, context))
 CTXB_EXPORT CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
   CTXB_COUNT_CALL();
   return ask(stream, green, green_of);
 }
 #if CUDA_VERSION >= 12050
-CTXB_EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* green) {
-  CTXB_COUNT_CALL();
-  return get_contexts(stream, context, green);
-}
-CTXB_EXPORT CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext* context,
-                                            CUgreenCtx* green) {
-  CTXB_COUNT_CALL();
-  return get_contexts(per_thread(stream), context, green);
-}
+CTXB_EXPORT_PTSZ(cuStreamGetCtx_v2, (CUstream stream, CUcontext* context, CUgreenCtx* green),
+                 get_contexts(stream, context, green))
 CTXB_EXPORT CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned int flags,
                                             int priority) {
   CTXB_COUNT_CALL();
@@ -277,11 +211,4 @@ CTXB_EXPORT CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, 
   });
 }
 #endif
-CTXB_EXPORT CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
-  CTXB_COUNT_CALL();
-  return get_device(stream, device);
-}
-CTXB_EXPORT CUresult cuStreamGetDevice_ptsz(CUstream stream, CUdevice* device) {
-  CTXB_COUNT_CALL();
-  return get_device(per_thread(stream), device);
-}
+CTXB_EXPORT_PTSZ(cuStreamGetDevice, (CUstream stream, CUdevice* device), get_device(stream, device))

@@ -16,9 +16,9 @@ namespace {
 
 std::set<std::string> expected_names() {
   return {
-#define CTXB_ENTRY(symbol, base, version, per_thread) #symbol,
-#include "api/entry_points.inc"
-#undef CTXB_ENTRY
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) #symbol,
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
   };
 }
 
@@ -63,9 +63,10 @@ TEST(Exports, AreAllFoundByNameVersionAndDefaultStream) {
     int version;
     bool per_thread;
   } rows[] = {
-#define CTXB_ENTRY(symbol, base, version, per_thread) {#symbol, #base, version, (per_thread) != 0},
-#include "api/entry_points.inc"
-#undef CTXB_ENTRY
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
+  {#symbol, #base, version, (per_thread) != 0},
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
   };
   for (const auto& row : rows) {
     cuuint64_t flags = row.per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM

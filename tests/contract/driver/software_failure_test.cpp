@@ -88,9 +88,9 @@ TEST_F(SoftwareFailure, FailsTheNthCallOfAll) {
 TEST_F(SoftwareFailure, FailsEachOfTheDriversCalls) {
   using Call = CUresult (*)(long, long, long, long, long, long, long, long, long, long, long, long);
   for (const char* name : {
-#define CTXB_ENTRY(symbol, base, version, per_thread) #symbol,
-#include "api/entry_points.inc"
-#undef CTXB_ENTRY
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) #symbol,
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
        }) {
     auto call = reinterpret_cast<Call>(look_up(name));
     ASSERT_NE(call, nullptr) << name;

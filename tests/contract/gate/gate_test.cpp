@@ -46,9 +46,10 @@ TEST_F(GateTest, LookUpsMeanWhatTheDriverMeans) {
     const char *symbol, *base, *policy;
   };
   static constexpr Entry entries[] = {
-#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) {#symbol, #base, #policy},
-#include "gate/gate_table.inc"
-#undef CTXB_GATE_ENTRY
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
+  {#symbol, #base, #policy},
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
   };
   std::map<std::string, std::string> policies;
   for (const Entry& entry : entries) policies[entry.symbol] = entry.policy;

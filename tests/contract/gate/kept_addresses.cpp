@@ -45,13 +45,13 @@ std::vector<void*> kept_words(const std::string& file_name) {
 
 Kept kept_addresses(const std::string& file_name, void* gate, void* driver) {
   std::set<void*> guarded, gates;
-#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) \
-  if (std::string(#policy) != "pass") {                                   \
-    guarded.insert(dlsym(driver, #symbol));                               \
-    gates.insert(dlsym(gate, #symbol));                                   \
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
+  if (std::string(#policy) != "pass") {                                        \
+    guarded.insert(dlsym(driver, #symbol));                                    \
+    gates.insert(dlsym(gate, #symbol));                                        \
   }
-#include "gate/gate_table.inc"
-#undef CTXB_GATE_ENTRY
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
   guarded.erase(nullptr);
   gates.erase(nullptr);
   Kept kept;

@@ -14,9 +14,9 @@ namespace {
 // Symbol by policy, as the gate is built.
 const std::map<std::string, std::string>& table() {
   static const std::map<std::string, std::string> all{
-#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) {#symbol, #policy},
-#include "gate/gate_table.inc"
-#undef CTXB_GATE_ENTRY
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) {#symbol, #policy},
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
   };
   return all;
 }

@@ -25,9 +25,9 @@ ctxb_gate_blocks:
         .set    index, index + 1
         .endm
 
-#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) block symbol
-#include "gate/gate_table.inc"
-#undef CTXB_GATE_ENTRY
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) block symbol
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
 
 /* The index is in w17. Every register that carries an argument is kept. */
         .balign 16

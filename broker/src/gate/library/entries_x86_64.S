@@ -24,9 +24,9 @@ ctxb_gate_blocks:
         .set    index, index + 1
         .endm
 
-#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) block symbol
-#include "gate/gate_table.inc"
-#undef CTXB_GATE_ENTRY
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) block symbol
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
 
 /* The index is on the stack, above it the caller's return address. Every register that carries an
  * argument is kept. */

@@ -38,24 +38,24 @@ enum {
 };
 
 static const ctxb_gate_entry entries[] = {
-#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) \
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
   {#symbol, #base, version, per_thread, policy_##policy != policy_pass},
-#include "gate/gate_table.inc"
-#undef CTXB_GATE_ENTRY
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
 };
 enum {
-#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) index_##symbol,
-#include "gate/gate_table.inc"
-#undef CTXB_GATE_ENTRY
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) index_##symbol,
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
   entry_count
 };
 
 /* Each leads to the second half of its block at first. */
 ctxb_gate_function ctxb_gate_slots[entry_count] = {
-#define CTXB_GATE_ENTRY(symbol, base, version, per_thread, scope, policy) \
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
   (ctxb_gate_function)(ctxb_gate_blocks + CTXB_GATE_BLOCK_BYTES * (size_t)index_##symbol + 16),
-#include "gate/gate_table.inc"
-#undef CTXB_GATE_ENTRY
+#include "driver/function_table.inc"
+#undef CTXB_DRIVER_FUNCTION
 };
 
 /* Opening a driver runs its constructors, which may look the gate's functions up again. */

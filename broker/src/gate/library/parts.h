@@ -3,7 +3,7 @@
 #pragma once
 
 /* The exported functions are blocks of machine code of one size, one after the other in the order
- * of gate_table.inc. A block jumps through its slot; until a driver is behind the gate its slot
+ * of function_table.inc. A block jumps through its slot; until a driver is behind the gate its slot
  * leads to the second half of the block, which asks gate.c to open one. In entries_PROCESSOR.S. */
 #define CTXB_GATE_BLOCK_BYTES 32
 
