@@ -5,15 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
 #include <string>
 #include <type_traits>
 
 #include "image/image.hpp"
 
 namespace ctxbroker::image {
-
-using Bytes = std::span<const std::byte>;
 
 // Reads the number or struct at `offset`. The caller checks first that it lies inside `bytes`.
 template <typename Value>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The image that the software device's linker makes: the names and the PTX texts of all its inputs.
-// Internal to the project.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "image/bytes.hpp"
+#include "image/image.hpp"
 
 namespace ctxbroker::image {
 

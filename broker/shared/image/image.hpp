@@ -13,6 +13,8 @@
 
 namespace ctxbroker::image {
 
+using Bytes = std::span<const std::byte>;
+
 enum class Reason {
   invalid,    // of unknown format, truncated or corrupt
   no_ptx,     // the image holds only machine code, which a CPU cannot run
