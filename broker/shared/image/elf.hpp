@@ -9,10 +9,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <type_traits>
-
-#include "image/image.hpp"
 
 namespace ctxbroker::image {
 
@@ -51,15 +50,16 @@ class ElfReader {
 // A file's bytes in memory, which outlive the reader.
 class ElfInMemory final : public ElfReader {
  public:
-  explicit ElfInMemory(Bytes file) noexcept : file_(file) {}
+  explicit ElfInMemory(std::span<const std::byte> file) noexcept : file_(file) {}
 
   bool copy(std::uint64_t offset, void* to, std::size_t bytes) const noexcept override;
-  std::optional<Bytes> part(std::uint64_t offset, std::uint64_t bytes) const noexcept;
+  std::optional<std::span<const std::byte>> part(std::uint64_t offset,
+                                                 std::uint64_t bytes) const noexcept;
   // The text up to its terminating 0.
   std::optional<std::string_view> text(std::uint64_t offset) const noexcept;
 
  private:
-  Bytes file_;
+  std::span<const std::byte> file_;
 };
 
 // A file of which only what is asked for is read. Holds nothing when it cannot be opened or is no

@@ -2,12 +2,12 @@
 // The image that the software device's linker makes: the names and the PTX texts of all its inputs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "image/image.hpp"
 
 namespace ctxbroker::image {
 
@@ -24,9 +24,9 @@ struct LinkedInput {
 std::vector<std::byte> write_linked(const std::vector<LinkedInput>& inputs);
 
 // Returns the size that the header states. `header` holds linked_header_bytes. Throws ImageError.
-std::uint64_t linked_size(Bytes header);
+std::uint64_t linked_size(std::span<const std::byte> header);
 
 // Returns the inputs in the order in which they were linked. Throws ImageError.
-std::vector<LinkedInput> read_linked(Bytes image);
+std::vector<LinkedInput> read_linked(std::span<const std::byte> image);
 
 }  // namespace ctxbroker::image

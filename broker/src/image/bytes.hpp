@@ -5,12 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <type_traits>
 
-#include "image/image.hpp"
+#include "image/image_error.hpp"
 
 namespace ctxbroker::image {
+
+using Bytes = std::span<const std::byte>;
 
 // Reads the number or struct at `offset`. The caller checks first that it lies inside `bytes`.
 template <typename Value>

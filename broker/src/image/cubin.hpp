@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ctxbroker/kernel_image.hpp"
-#include "image/image.hpp"
+#include "image/bytes.hpp"
 #include "image/ptx_text.hpp"
 
 namespace ctxbroker::image {

@@ -48,7 +48,8 @@ bool ElfInMemory::copy(std::uint64_t offset, void* to, std::size_t bytes) const 
   return true;
 }
 
-std::optional<Bytes> ElfInMemory::part(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+std::optional<std::span<const std::byte>> ElfInMemory::part(std::uint64_t offset,
+                                                            std::uint64_t bytes) const noexcept {
   if (offset > file_.size() || bytes > file_.size() - offset) return std::nullopt;
   return file_.subspan(offset, bytes);
 }
