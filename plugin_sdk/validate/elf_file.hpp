@@ -7,6 +7,10 @@
 #include <string>
 #include <vector>
 
+namespace ctxbroker::image {
+class ElfInMemory;
+}
+
 namespace ctxbroker::validate {
 
 class ElfFile {
@@ -29,13 +33,9 @@ class ElfFile {
   bool has_writable_code() const noexcept { return writable_code_; }
 
  private:
-  template <typename Struct>
-  Struct read(std::uint64_t offset) const;
-  std::string text_at(std::uint64_t offset) const;
-  std::uint64_t offset_of(std::uint64_t address) const;
-  void read_segments();
-  void read_dynamic(std::uint64_t offset, std::uint64_t bytes);
-  void read_exports();
+  void read_segments(const image::ElfInMemory& file);
+  void read_dynamic(const image::ElfInMemory& file, std::uint64_t offset, std::uint64_t bytes);
+  void read_exports(const image::ElfInMemory& file);
 
   std::vector<char> bytes_;
   std::vector<std::string> needed_, run_path_;

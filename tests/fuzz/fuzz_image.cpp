@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "image/image.hpp"
 #include "image/linked.hpp"
@@ -24,7 +25,7 @@ void attempt(const Step& step) {
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   namespace image = ctxbroker::image;
-  const image::Bytes bytes(reinterpret_cast<const std::byte*>(data), size);
+  const std::span bytes(reinterpret_cast<const std::byte*>(data), size);
   attempt([&] { image::describe(bytes); });
   attempt([&] { image::read_linked(bytes); });
   // A wrapper holds a pointer that its caller vouches for; random ones lead nowhere.

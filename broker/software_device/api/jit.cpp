@@ -17,6 +17,8 @@
 namespace ctxbroker::software {
 namespace {
 
+using Bytes = std::span<const std::byte>;
+
 // The newest PTX that the reported driver, of CUDA 13.0, knows.
 constexpr ptx::Version newest_ptx = {9, 0};
 
@@ -107,7 +109,7 @@ JitResult result_of(const Step& step) {
   return result;
 }
 
-std::string extract(image::Bytes bytes) {
+std::string extract(Bytes bytes) {
   try {
     return image::extract_ptx(bytes, compute_capability());
   } catch (const image::ImageError& error) {
@@ -115,7 +117,7 @@ std::string extract(image::Bytes bytes) {
   }
 }
 
-image::Bytes whole_image(const void* image) {
+Bytes whole_image(const void* image) {
   try {
     return {static_cast<const std::byte*>(image), image::image_size(image)};
   } catch (const image::ImageError& error) {
@@ -123,12 +125,12 @@ image::Bytes whole_image(const void* image) {
   }
 }
 
-bool is_linked(image::Bytes image) {
+bool is_linked(Bytes image) {
   const std::string_view bytes(reinterpret_cast<const char*>(image.data()), image.size());
   return bytes.starts_with(image::linked_magic);
 }
 
-std::vector<image::LinkedInput> read_linked(image::Bytes image) {
+std::vector<image::LinkedInput> read_linked(Bytes image) {
   try {
     return image::read_linked(image);
   } catch (const image::ImageError& error) {
@@ -182,7 +184,7 @@ void check_alone(const ptx::Module& module) {
 
 std::vector<image::LinkedInput> read_link_input(CUjitInputType type, const void* data,
                                                 std::size_t bytes, const std::string& name) {
-  const image::Bytes image(static_cast<const std::byte*>(data), bytes);
+  const Bytes image(static_cast<const std::byte*>(data), bytes);
   const bool wants_text = type == CU_JIT_INPUT_PTX;
   if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_CUBIN && type != CU_JIT_INPUT_FATBINARY) {
     throw JitFailure{CUDA_ERROR_NOT_SUPPORTED,
@@ -205,7 +207,7 @@ JitResult compile_linked(const std::vector<image::LinkedInput>& inputs) {
 
 JitResult compile_image(const void* image) {
   return result_of([&] {
-    const image::Bytes bytes = whole_image(image);
+    const Bytes bytes = whole_image(image);
     if (is_linked(bytes)) return link_and_compile(read_linked(bytes));
     return compile(parse_ptx(extract(bytes)));
   });

@@ -9,7 +9,7 @@
 #include <string>
 #include <type_traits>
 
-#include "image/image.hpp"
+#include "image/image_error.hpp"
 
 namespace ctxbroker::image {
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "image/bytes.hpp"
+#include "image/cubin.hpp"
 #include "image/elf.hpp"
 #include "image/fatbin.hpp"
 #include "image/linked.hpp"
@@ -33,7 +34,7 @@ bool begins_with(const char* image, std::size_t size, std::string_view magic) no
 [[noreturn]] void fail_elf(Bytes image, int compute) {
   const std::string name = "compute_" + std::to_string(compute);
   fail(Reason::no_ptx,
-       "the image is a cubin, machine code for " + to_string(read_elf_target(image)) +
+       "the image is a cubin, machine code for " + to_string(read_cubin_target(image)) +
            " only, and the software device runs PTX; give it the PTX (nvcc -ptx) or "
            "a fatbin that holds PTX (-gencode arch=" +
            name + ",code=" + name + " or lower)");
@@ -119,7 +120,7 @@ KernelImage describe_text(Bytes image) {
 KernelImage describe_cubin(Bytes image) {
   ImageEntry entry;
   add_cubin(entry, image);  // which checks that the header is there
-  entry.bytes = entry.unpacked_bytes = elf_size(image);
+  entry.bytes = entry.unpacked_bytes = cubin_size(image);
   return {ImageKind::cubin, entry.bytes, {entry}};
 }
 
@@ -212,7 +213,7 @@ std::size_t image_size(const void* image) {
     case Format::wrapper:
       return wrapper_bytes;
     case Format::elf:
-      return elf_size({bytes, elf_header_bytes});
+      return cubin_size({bytes, elf_header_bytes});
     case Format::linked:
       return linked_size({bytes, linked_header_bytes});
     case Format::unknown:

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/image_maker.hpp"
 
-#include <elf.h>
 #include <sys/stat.h>
 
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <span>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "ctxbroker/error.hpp"
+#include "image/elf.hpp"
 #include "image/image.hpp"
 #include "module/image_error.hpp"
 #include "module/jit_call.hpp"
@@ -88,10 +87,8 @@ CUjitInputType type_of(std::span<const std::byte> bytes) noexcept {
   if (format == image::Format::fatbin) return CU_JIT_INPUT_FATBINARY;
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.starts_with(archive_magic)) return CU_JIT_INPUT_LIBRARY;
-  Elf64_Ehdr header{};
-  if (format == image::Format::elf && bytes.size() >= sizeof header) {
-    std::memcpy(&header, bytes.data(), sizeof header);
-    return header.e_machine == cuda_machine ? CU_JIT_INPUT_CUBIN : CU_JIT_INPUT_OBJECT;
+  if (const auto header = image::ElfInMemory(bytes).header()) {
+    return header->e_machine == cuda_machine ? CU_JIT_INPUT_CUBIN : CU_JIT_INPUT_OBJECT;
   }
   return CU_JIT_INPUT_PTX;
 }

@@ -4,15 +4,13 @@
 #include <dlfcn.h>
 #include <sys/stat.h>
 
-#include <elf.h>
 #include <cstdint>
-#include <cstring>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <system_error>
 
 #include "ctxbroker/error.hpp"
+#include "image/elf.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -36,32 +34,21 @@ std::string what_to_do(const std::string& text, const std::filesystem::path& can
   return "; install that library, or name its folder in LD_LIBRARY_PATH";
 }
 
-template <typename Header>
-bool read_at(std::istream& file, std::uint64_t offset, Header& header) {
-  file.seekg(static_cast<std::streamoff>(offset));
-  return static_cast<bool>(file.read(reinterpret_cast<char*>(&header), sizeof header));
-}
-
 // The loader maps what the program headers promise without a check, and the process ends with a bus
 // error when a truncated file does not hold it. Returns what is missing, in words; nothing for a
 // whole file and for a file that is not 64-bit ELF, which the loader refuses itself.
 std::optional<std::string> find_truncation(const std::filesystem::path& library) {
-  std::ifstream file(library, std::ios::binary | std::ios::ate);
-  if (!file) return std::nullopt;
-  const auto size = static_cast<std::uint64_t>(file.tellg());
-  Elf64_Ehdr head{};
-  if (!read_at(file, 0, head)) return std::nullopt;
-  if (std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64) {
-    return std::nullopt;
-  }
-  for (std::uint64_t i = 0; i < head.e_phnum; ++i) {
-    const std::uint64_t offset = head.e_phoff + i * head.e_phentsize;
-    Elf64_Phdr segment{};
-    if (offset > size || !read_at(file, offset, segment)) return "its program headers are cut off";
-    if (segment.p_type != PT_LOAD) continue;
-    if (segment.p_offset > size || segment.p_filesz > size - segment.p_offset) {
-      return "a segment of " + std::to_string(segment.p_filesz) + " bytes at " +
-             std::to_string(segment.p_offset) + " is cut off, the file ends at " +
+  const image::ElfOnDisk file(library);
+  const std::uint64_t size = file.size();
+  const auto head = file.header();
+  if (!head || head->e_ident[EI_CLASS] != ELFCLASS64) return std::nullopt;
+  for (std::uint32_t i = 0; i < head->e_phnum; ++i) {
+    const auto segment = file.segment(*head, i, head->e_phentsize);
+    if (!segment) return "its program headers are cut off";
+    if (segment->p_type != PT_LOAD) continue;
+    if (segment->p_offset > size || segment->p_filesz > size - segment->p_offset) {
+      return "a segment of " + std::to_string(segment->p_filesz) + " bytes at " +
+             std::to_string(segment->p_offset) + " is cut off, the file ends at " +
              std::to_string(size);
     }
   }

@@ -1,43 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scan/build_id.hpp"
 
-#include <elf.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+
+#include "image/elf.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
 constexpr std::uint64_t most_notes = 65536;  // bytes of one segment
 constexpr std::size_t longest_id = 64;       // bytes; SHA-1 has 20
-
-class File {
- public:
-  // Without waiting: a pipe may have taken the file's place.
-  explicit File(const std::filesystem::path& path)
-      : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (file_ >= 0) ::close(file_);
-  }
-  bool is_regular() const noexcept {
-    struct stat status {};
-    return file_ >= 0 && ::fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
-  }
-  bool read(std::uint64_t offset, void* to, std::size_t bytes) const noexcept {
-    return offset <= INT64_MAX &&
-           ::pread(file_, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
-  }
-
- private:
-  int file_;
-};
 
 std::uint64_t padded(std::uint64_t bytes) {
   return (bytes + 3) / 4 * 4;
@@ -74,19 +48,17 @@ std::string find_id(std::string_view notes) {
 }  // namespace
 
 std::string build_id(const std::filesystem::path& library) {
-  const File file(library);
-  Elf64_Ehdr head{};
-  if (!file.is_regular() || !file.read(0, &head, sizeof head)) return {};
-  if (std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64 ||
-      head.e_phentsize != sizeof(Elf64_Phdr)) {
+  const image::ElfOnDisk file(library);
+  const auto head = file.header();
+  if (!head || head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_phentsize != sizeof(Elf64_Phdr)) {
     return {};
   }
-  for (std::uint64_t index = 0; index < head.e_phnum; ++index) {
-    Elf64_Phdr segment{};
-    if (!file.read(head.e_phoff + index * sizeof segment, &segment, sizeof segment)) return {};
-    if (segment.p_type != PT_NOTE || segment.p_filesz > most_notes) continue;
-    std::string notes(segment.p_filesz, '\0');
-    if (!file.read(segment.p_offset, notes.data(), notes.size())) continue;
+  for (std::uint32_t index = 0; index < head->e_phnum; ++index) {
+    const auto segment = file.segment(*head, index);
+    if (!segment) return {};
+    if (segment->p_type != PT_NOTE || segment->p_filesz > most_notes) continue;
+    std::string notes(segment->p_filesz, '\0');
+    if (!file.copy(segment->p_offset, notes.data(), notes.size())) continue;
     std::string id = find_id(notes);
     if (!id.empty()) return id;
   }

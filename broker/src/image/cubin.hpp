@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ctxbroker/kernel_image.hpp"
@@ -12,11 +11,6 @@
 #include "image/ptx_text.hpp"
 
 namespace ctxbroker::image {
-
-constexpr std::string_view elf_magic =
-    "\x7F"
-    "ELF";
-constexpr std::size_t elf_header_bytes = 64;
 
 struct Cubin {
   Target target = {};
@@ -27,12 +21,13 @@ struct Cubin {
 };
 
 // Returns the size of the file: the end of the later of its two header tables, because linkers
-// write them last. `image` holds at least elf_header_bytes. Throws ImageError.
-std::uint64_t elf_size(Bytes image);
+// write them last. `image` holds at least the header (elf_header_bytes of elf.hpp). Throws
+// ImageError.
+std::uint64_t cubin_size(Bytes image);
 
 // Reads only the architecture, from the header. Throws ImageError when the file is not for NVIDIA
 // GPUs.
-Target read_elf_target(Bytes image);
+Target read_cubin_target(Bytes image);
 
 // Reads the kernels and variables of a cubin. Throws ImageError.
 Cubin read_cubin(Bytes image);

@@ -6,28 +6,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 
 #include "ctxbroker/kernel_image.hpp"
+#include "image/image_error.hpp"
 
 namespace ctxbroker::image {
-
-enum class Reason {
-  invalid,    // of unknown format, truncated or corrupt
-  no_ptx,     // the image holds only machine code, which a CPU cannot run
-  newer_ptx,  // all PTX is for a higher compute capability than the device's
-};
-
-class ImageError : public std::runtime_error {
- public:
-  ImageError(Reason reason, const std::string& message)
-      : std::runtime_error(message), reason_(reason) {}
-  Reason reason() const noexcept { return reason_; }
-
- private:
-  Reason reason_;
-};
 
 // Returns the size of an image that comes without a length: the size that its header states, or the
 // length of PTX text up to its terminating 0. cuModuleLoadData has to trust this. Throws

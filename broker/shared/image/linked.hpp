@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The image that the software device's linker makes: the names and the PTX texts of all its inputs.
-// Internal to the project.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "image/bytes.hpp"
 
 namespace ctxbroker::image {
 
@@ -25,9 +24,9 @@ struct LinkedInput {
 std::vector<std::byte> write_linked(const std::vector<LinkedInput>& inputs);
 
 // Returns the size that the header states. `header` holds linked_header_bytes. Throws ImageError.
-std::uint64_t linked_size(Bytes header);
+std::uint64_t linked_size(std::span<const std::byte> header);
 
 // Returns the inputs in the order in which they were linked. Throws ImageError.
-std::vector<LinkedInput> read_linked(Bytes image);
+std::vector<LinkedInput> read_linked(std::span<const std::byte> image);
 
 }  // namespace ctxbroker::image
