@@ -80,7 +80,7 @@ CIRCLES = [
     # The driver's state (process.hpp) holds one of each, and each finds the others through it.
     ["software_device/api/array", "software_device/api/call_count", "software_device/api/capture",
      "software_device/api/context", "software_device/api/context_table", "software_device/api/device",
-     "software_device/api/entry", "software_device/api/event", "software_device/api/executor",
+     "software_device/api/entry", "software_device/api/event",
      "software_device/api/fault_text", "software_device/api/function_settings",
      "software_device/api/graph", "software_device/api/graph_memory", "software_device/api/jit",
      "software_device/api/launch", "software_device/api/library", "software_device/api/link",

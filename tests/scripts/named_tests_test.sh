@@ -30,11 +30,11 @@ exists() {
 }
 
 for right in GreenContext.IsAContextOnceConverted 'FaultTest.*' LoseAnywhereTest cuMemFree \
-  OnTwoDevices.Passes/WhatIsTakenOfOneDeviceIsGivenBackToThatDevice; do
+  OnTwoDevices.ChildTestPasses/PrimaryRetainedOnOneDeviceIsReleasedOnThatDevice; do
   exists "$right" || { echo "$right is not found, but is there" && exit 1; }
 done
 for wrong in GreenContext.IsNoContext 'NoTest.*' GreenContextTestThatIsNot ...OfNothingAtAll... \
-  OnTwoDevices.Passes/NothingAtAll; do
+  OnTwoDevices.ChildTestPasses/NothingAtAll; do
   ! exists "$wrong" || { echo "$wrong is found, but is not there" && exit 1; }
 done
 

@@ -134,7 +134,7 @@ bool primary_is_active() {
   return active != 0;
 }
 
-TEST(Baseline, DISABLED_ManyLoads) {
+TEST(Baseline, DISABLED_ManyLoadsWithABroker) {
   const unsigned warm = 12;
   const unsigned loads = driver_is_software() ? 1000 : 50;
   Broker broker = Broker::open();
@@ -195,8 +195,8 @@ ChildResult in_child(const char* test) {
   return run_child(std::string("Baseline.DISABLED_") + test, environment);
 }
 
-TEST(BaselineTest, IsWhatItWasAfterManyLoadsAndUnloads) {
-  const ChildResult child = in_child("ManyLoads");
+TEST(BaselineTest, ManyLoadsWithABrokerLeaveNoMemoryOrRetains) {
+  const ChildResult child = in_child("ManyLoadsWithABroker");
   EXPECT_EQ(child.exit_code, 0) << child.output;
   if (const auto at = child.output.find(" loads and unloads"); at != std::string::npos) {
     const auto line = child.output.rfind('\n', at) + 1;
@@ -204,7 +204,7 @@ TEST(BaselineTest, IsWhatItWasAfterManyLoadsAndUnloads) {
   }
 }
 
-TEST(BaselineTest, IsNotWithoutABroker) {
+TEST(BaselineTest, ManyLoadsWithoutABrokerLeaveMemoryAndRetains) {
   const ChildResult child = in_child("ManyLoadsWithoutABroker");
   EXPECT_THAT(child.output, HasSubstr("MEMORY IS GONE"));
   EXPECT_THAT(child.output, HasSubstr("RETAINS ARE LEFT"));

@@ -61,7 +61,7 @@ TEST(Soak, WithoutABrokerTheDamageShows) {
   EXPECT_NE(result.status, 0) << result.output;
 }
 
-TEST(Soak, AThreadThatDoesNotGoOnIsNamedAndTheProcessEnds) {
+TEST(Soak, StuckThreadIsNamedAndTheProcessEnds) {
   const Result result = soak("--plugins 2 --seconds 1 --patience 2 --stuck");
   EXPECT_EQ(result.status, 3) << result.output;
   EXPECT_THAT(result.output, HasSubstr("thread 0: never returns, plug-in 0"));

@@ -47,7 +47,7 @@ class ChangesTest : public AudioTest {
 
 // Jumps, ramps that meet, a ramp that another one ends early, a ramp that is longer than a block,
 // and changes in the first frame and in the last.
-TEST_F(ChangesTest, TheValueAtEveryFrameIsTheHosts) {
+TEST_F(ChangesTest, ParameterHasTheHostsValueAtEveryFrame) {
   const Changes changes = {{values, 0, 0, 0.1},
                            {values, 0, 100, -1, 50, 0.3},
                            {values, 0, 150, 1.7, 33, -1},
@@ -87,7 +87,7 @@ TEST_F(ChangesTest, TheValueAtEveryFrameIsTheHosts) {
   }
 }
 
-TEST_F(ChangesTest, APluginSeesTheListAsItIs) {
+TEST_F(ChangesTest, PluginSeesTheHostsListOfChangesUnaltered) {
   JobEvents events;
   events.changes = {{values, 0, -20, 1, 30, 0.5}, {values, 3, 0, 1},  {values, 1, 0, 4},
                     {values, 0, 50, 2},           {values, 1, 99, 9}, {values, 0, 99, 3, 7, 2}};
@@ -100,7 +100,7 @@ TEST_F(ChangesTest, APluginSeesTheListAsItIs) {
 }
 
 // gain looks at the value of the first frame only.
-TEST_F(ChangesTest, APluginThatIgnoresThemIsRightOnceABlock) {
+TEST_F(ChangesTest, PluginThatIgnoresChangesFollowsThemOncePerBlock) {
   description = {};
   description.inputs = {{"in"}};
   description.outputs = {{"out"}};
@@ -132,7 +132,7 @@ TEST_F(ChangesTest, OnlyTheInstanceThatIsNamedChanges) {
   EXPECT_EQ(out[1][0][5], 3);
 }
 
-TEST_F(ChangesTest, WhatCannotBeIsRefusedWithItsReason) {
+TEST_F(ChangesTest, InvalidChangeIsRefusedWithItsReason) {
   EXPECT_THAT(refusal({nullptr, 0, 0, 1}), HasSubstr("a change has no instance"));
   EXPECT_THAT(refusal({values, 4, 0, 1}), HasSubstr("names parameter 4, and the plug-in has 4"));
   EXPECT_THAT(refusal({values, 2, 0, 1}), HasSubstr("\"constant\", at frame 0: the parameter is "
@@ -186,7 +186,7 @@ TEST_F(ChangesTest, TheTransportReachesThePlugin) {
                           "from 10.5 loop 8 to 16, seconds 6 loop 4 to 8"));
 }
 
-TEST_F(ChangesTest, ATransportThatCannotBeIsRefused) {
+TEST_F(ChangesTest, InvalidTransportIsRefused) {
   const auto refused = [&](const Transport& song) {
     JobEvents events;
     events.transport = song;
@@ -233,7 +233,7 @@ TEST_F(ChangesTest, ChangesAllocateNothing) {
   EXPECT_LE(allocations(many), allocations(none) + 20);
 }
 
-TEST(ImageChangesTest, ImagesHaveNone) {
+TEST(ImageChangesTest, ChangesForAnImageGraphAreRefused) {
   SampleRunner runner;
   PluginInstance exposure = runner.create({"exposure"});
   exposure.activate({4, 4});

@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Leases, LatencyTest,
 
 class LatenciesTest : public AudioTest {};
 
-TEST_F(LatenciesTest, ARowIsAsLateAsItsPartsTogether) {
+TEST_F(LatenciesTest, LatencyOfARowIsTheSumOfItsPlugins) {
   PluginInstance& one = add("one", "compressor", late_by(48));
   PluginInstance& two = add("two", "fir", {{"taps", 129}});
   PluginInstance& three = add("three", "compressor", late_by(480));
@@ -100,7 +100,7 @@ TEST_F(LatenciesTest, AChangeIsMadeAtItsFrameOfTheSong) {
 }
 
 // The branches lie in different memory, and their latencies add up: 300 + 20 against 45.
-TEST_F(LatenciesTest, BranchesInDifferentLeases) {
+TEST_F(LatenciesTest, BranchesInDifferentLeasesAreAligned) {
   description.inputs = {{"in"}};
   description.outputs = {{"out"}};
   add("first", "compressor", late_by(300));
@@ -136,7 +136,7 @@ TEST_F(LatenciesTest, BranchesInDifferentLeases) {
   }
 }
 
-TEST_F(LatenciesTest, ASideChainIsAlignedToo) {
+TEST_F(LatenciesTest, SideChainIsAlignedWithItsInput) {
   description.inputs = {{"in"}, {"voice"}};
   description.outputs = {{"out"}};
   add("late", "compressor", late_by(77));
@@ -158,7 +158,7 @@ TEST_F(LatenciesTest, ASideChainIsAlignedToo) {
   }
 }
 
-TEST_F(LatenciesTest, ABypassPassesTheSoundOnAndNotTheKey) {
+TEST_F(LatenciesTest, BypassPassesOnTheInputAndNotTheKey) {
   description.inputs = {{"key", 1}, {"in"}};
   description.outputs = {{"out"}};
   probe("bypass", "keyed_bypass");
@@ -169,7 +169,7 @@ TEST_F(LatenciesTest, ABypassPassesTheSoundOnAndNotTheKey) {
   EXPECT_TRUE(same_bytes(run_once({key, in}, 500, {64}), in));
 }
 
-TEST_F(LatenciesTest, TheHostsOutputsAreAllAsLate) {
+TEST_F(LatenciesTest, AllOutputsOfTheHostHaveTheLargestLatency) {
   description.inputs = {{"in"}};
   description.outputs = {{"dry out"}, {"late out"}, {"later out"}};
   add("dry", "gain");

@@ -33,7 +33,7 @@ class AudioPluginsTest : public AudioTest {
   }
 };
 
-TEST_F(AudioPluginsTest, ToneStaysTheSame) {
+TEST_F(AudioPluginsTest, ToneWithoutChangesIsASteadySine) {
   description.outputs = {{"out"}};
   add("tone", "tone", {{"frequency", 997}, {"level", 0.75}});
   edge("tone", "out");
@@ -43,7 +43,7 @@ TEST_F(AudioPluginsTest, ToneStaysTheSame) {
 }
 
 // The frequency jumps at frame 1000, and glides from 2000 to 3000. The level fades out at the end.
-TEST_F(AudioPluginsTest, ToneChangesAtTheVerySample) {
+TEST_F(AudioPluginsTest, ToneFollowsChangesAtTheirSample) {
   description.outputs = {{"out"}};
   PluginInstance& tone = add("tone", "tone", {{"frequency", 200}, {"level", 0.5}});
   edge("tone", "out");
@@ -104,7 +104,7 @@ ParameterList parameters_of(const reference::Compressor& how) {
           {"look_ahead", static_cast<double>(how.look_ahead) / rate * 1000}};
 }
 
-TEST_F(AudioPluginsTest, CompressorListensToItself) {
+TEST_F(AudioPluginsTest, CompressorWithoutAKeyFollowsItsInput) {
   description.inputs = {{"in"}};
   description.outputs = {{"out"}};
   add("compressor", "compressor", parameters_of(fast));

@@ -98,7 +98,7 @@ class AnswersTest : public BrokerTest {
 
 class EachFunctionTest : public AnswersTest, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(EachFunctionTest, Throws) {
+TEST_P(EachFunctionTest, ExceptionIsCaughtAndStruck) {
   answer(GetParam() + std::string(" throws"));
   live_twice();
   EXPECT_THAT(
@@ -107,7 +107,7 @@ TEST_P(EachFunctionTest, Throws) {
   neighbour_works();
 }
 
-TEST_P(EachFunctionTest, LeavesAContext) {
+TEST_P(EachFunctionTest, ContextLeftBehindIsStruck) {
   answer(GetParam() + std::string(" pushes"));
   live_twice();
   EXPECT_THAT(said("strike"), Contains(HasSubstr(GetParam())));
@@ -115,7 +115,7 @@ TEST_P(EachFunctionTest, LeavesAContext) {
   neighbour_works();
 }
 
-TEST_P(EachFunctionTest, AllocatesWhereThatIsNotAllowed) {
+TEST_P(EachFunctionTest, AllocationWhereItIsNotAllowedIsRefused) {
   if (std::string(GetParam()) == "activate") GTEST_SKIP() << "there it is allowed";
   answer(GetParam() + std::string(" allocates"));
   live_twice();
@@ -126,7 +126,7 @@ TEST_P(EachFunctionTest, AllocatesWhereThatIsNotAllowed) {
   neighbour_works();
 }
 
-TEST_P(EachFunctionTest, AsksForEverythingThatItMayAskFor) {
+TEST_P(EachFunctionTest, AllowedQuestionsToTheHostAreNoStrike) {
   answer(GetParam() + std::string(" asks"));
   live_twice();
   EXPECT_THAT(said("strike"), IsEmpty());
@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(All, EachFunctionTest,
                                            "context_lost", "destroy"),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST_F(AnswersTest, WithoutAWrongAnswerThereIsNoStrike) {
+TEST_F(AnswersTest, RightAnswersAreNoStrike) {
   live_twice();
   EXPECT_THAT(said("strike"), IsEmpty());
   PluginInstance instance = active_one();
@@ -151,7 +151,7 @@ TEST_F(AnswersTest, WithoutAWrongAnswerThereIsNoStrike) {
 
 class EachTableTest : public AnswersTest, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(EachTableTest, ThatCannotBeUsedIsStruckAndNotUsed) {
+TEST_P(EachTableTest, InvalidTableIsStruckAndNotUsed) {
   for (const auto& [how, says] : {std::pair("null", "a function in the table is null"),
                                   {"short", "the table's size is wrong"},
                                   {"huge", "the table's size is wrong"},
@@ -343,7 +343,7 @@ TEST_F(AnswersTest, ATextWithoutAnEndIsCutAndStruck) {
   EXPECT_EQ(instance.to_text("level", 1), "some");
 }
 
-TEST_F(AnswersTest, ANumberThatCannotBeIsRefused) {
+TEST_F(AnswersTest, NumberThatIsNotFiniteIsRefused) {
   PluginInstance instance = made();
   for (const char* wrong : {"from_text is_nan", "from_text is_infinite"}) {
     answer(wrong);

@@ -281,7 +281,7 @@ void disturb(World& world, const std::atomic<bool>& stop) {
   }
 }
 
-TEST_P(AtOnceTest, BesideEachOther) {
+TEST_P(AtOnceTest, OperationsOnTwoThreadsDoNotDisturbEachOther) {
   World world(broker, std::get<0>(GetParam()));
   const Operation& first = operations[std::get<1>(GetParam())];
   std::atomic<bool> over{false};

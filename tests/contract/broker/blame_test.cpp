@@ -92,7 +92,7 @@ void PrintTo(const FaultCase& one, std::ostream* out) {
 class BlameFaultTest : public ::testing::TestWithParam<FaultCase> {};
 
 // A GPU finds only accesses to pages that nobody has.
-TEST_P(BlameFaultTest, NamesKernelLineThreadAndMemory) {
+TEST_P(BlameFaultTest, FaultReportNamesKernelLineThreadAndMemory) {
   const bool on_software = Broker::open().driver().kind == DriverChoice::software;
   const bool is_null = std::string(GetParam().name).rfind("null", 0) == 0;
   if (!on_software && !is_null) GTEST_SKIP() << "only the software device checks each byte";
@@ -212,7 +212,7 @@ TEST(BlameCrashTest, EachSignalInAPluginNamesIt) {
   }
 }
 
-TEST(BlameCrashTest, EachFunctionIsNamed) {
+TEST(BlameCrashTest, CrashReportNamesTheFunction) {
   for (const char* function : {"create", "activate", "deactivate"}) {
     EXPECT_THAT(crash(std::string(function) + ":segv").output,
                 AllOf(HasSubstr(plugin_words), HasSubstr(std::string("crashed in ") + function)));
@@ -221,7 +221,7 @@ TEST(BlameCrashTest, EachFunctionIsNamed) {
                                                          "\\.so crashed in dlopen"));
 }
 
-TEST(BlameCrashTest, AThreadThatThePluginHasStartedIsTheLibrarys) {
+TEST(BlameCrashTest, CrashOfAThreadOfThePluginNamesTheLibrary) {
   for (const char* way : {"thread", "thread_abort", "thread_throw", "thread_c_library"}) {
     EXPECT_THAT(crash(std::string("process:") + way).output,
                 ContainsRegex("ctxbroker: plug-in library [^ ]*crashes\\.so crashed outside of its "
@@ -234,7 +234,7 @@ TEST(BlameCrashTest, TwoThreadsMayCrashAtOnce) {
   EXPECT_THAT(crash("process:both").output, HasSubstr("crashes.so"));
 }
 
-TEST(BlameCrashTest, ThePreviousHandlerRunsAsBefore) {
+TEST(BlameCrashTest, PreviousSignalHandlerStillRuns) {
   const Environment handler{{"CTXB_TEST_HOST_HANDLER", "1"}};
   EXPECT_THAT(crash("process:segv", handler).output,
               AllOf(HasSubstr(plugin_words), HasSubstr("the host's handler: 11, address null")));
@@ -243,13 +243,13 @@ TEST(BlameCrashTest, ThePreviousHandlerRunsAsBefore) {
 }
 
 // The positive control: nothing is said of what was not asked for.
-TEST(BlameCrashTest, NothingIsSaidWhileItIsOff) {
+TEST(BlameCrashTest, CrashIsNotReportedWhileNamingIsOff) {
   EXPECT_THAT(
       crash("process:segv", {{"CTXB_TEST_NAMING", "0"}, {"CTXB_TEST_HOST_HANDLER", "1"}}).output,
       AllOf(Not(HasSubstr("ctxbroker:")), HasSubstr("the host's handler: 11")));
 }
 
-TEST(BlameCrashTest, NothingIsSaidOfTheHostsOwnCrash) {
+TEST(BlameCrashTest, CrashOfTheHostIsNotReported) {
   for (const char* way : {"1", "2"}) {
     EXPECT_THAT(
         crash("nowhere:segv", {{"CTXB_TEST_HOST_CRASHES", way}, {"CTXB_TEST_HOST_HANDLER", "1"}})
@@ -258,7 +258,7 @@ TEST(BlameCrashTest, NothingIsSaidOfTheHostsOwnCrash) {
   }
 }
 
-TEST(BlameCrashTest, APluginThatReplacesTheHandlerIsRecorded) {
+TEST(BlameCrashTest, PluginThatReplacesTheSignalHandlerIsRecorded) {
   EXPECT_THAT(crash("activate:replace", {{"CTXB_TEST_HOST_CRASHES", "2"}}).output,
               AllOf(HasSubstr("code of the library has replaced the handler of SIGSEGV"),
                     HasSubstr("the plug-in's handler")));
@@ -348,7 +348,7 @@ TEST_F(BlameRunningHereTest, AWaitForWorkIsNamed) {
   EXPECT_TRUE(running_calls().empty()) << "nothing runs any more";
 }
 
-TEST_F(BlameRunningHereTest, ManyThreadsComeAndGo) {
+TEST_F(BlameRunningHereTest, EndedThreadsLeaveNoRunningCall) {
   PluginInstance instance = active("affine");
   for (int round = 0; round < 50; ++round) {
     std::thread([&] {

@@ -64,7 +64,7 @@ TEST(BoostLogTest, TheConsoleShowsFromItsThresholdOn) {
   EXPECT_EQ(shown, "[error] blur: loud\n");
 }
 
-TEST(BoostLogTest, ColourIsAChoice) {
+TEST(BoostLogTest, ConsoleShowsErrorsInColourOnRequest) {
   const std::string shown = console_output([] {
     boost_log::add_console(Severity::debug, true);
     boost_log::sink()(record(Severity::error, "blur", "red"));

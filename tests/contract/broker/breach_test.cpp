@@ -23,7 +23,7 @@ std::string name_of(const ::testing::TestParamInfo<Breach>& info) {
 
 class ProcessBreachTest : public BrokerTest, public ::testing::WithParamInterface<Breach> {};
 
-TEST_P(ProcessBreachTest, IsRefusedStruckAndExplained) {
+TEST_P(ProcessBreachTest, BreachInProcessIsRefusedStruckAndExplained) {
   const Breach& breach = GetParam();
   PluginInstance instance = active(breach.behaviour);
   EXPECT_THAT(error_text(breach.kind, [&] { run({&instance}); }),
@@ -66,7 +66,7 @@ TEST_F(BrokerTest, ArgumentSizesAreComparedWhereTheDriverTellsThem) {
 
 class ActivateBreachTest : public BrokerTest, public ::testing::WithParamInterface<Breach> {};
 
-TEST_P(ActivateBreachTest, IsRefusedAndExplained) {
+TEST_P(ActivateBreachTest, BreachInActivateIsRefusedAndExplained) {
   const Breach& breach = GetParam();
   PluginInstance instance = create(breach.behaviour);
   EXPECT_THAT(error_text(breach.kind, [&] { instance.activate(test_sizes); }),

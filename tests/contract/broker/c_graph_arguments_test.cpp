@@ -127,7 +127,7 @@ TEST_F(CGraphArgumentsTest, NullHandlesAreRefused) {
   EXPECT_EQ(flag, 0u);
 }
 
-TEST_F(CGraphArgumentsTest, WhatIsNotThereIsUnavailable) {
+TEST_F(CGraphArgumentsTest, UnknownLibraryOrPluginIsUnavailable) {
   ctxb_plugin_library* none = library;
   EXPECT_EQ(ctxb_plugin_library_load(broker, "/no/such/file.so", &none), CTXB_ERROR_UNAVAILABLE);
   EXPECT_EQ(none, nullptr);
@@ -142,7 +142,7 @@ TEST_F(CGraphArgumentsTest, WhatIsNotThereIsUnavailable) {
             CTXB_ERROR);
 }
 
-TEST_F(CGraphArgumentsTest, OptionsOfAnInstance) {
+TEST_F(CGraphArgumentsTest, BadInstanceOptionsAreRefused) {
   const auto refused = [&](const std::function<void(ctxb_instance_options&)>& spoil,
                            const char* why) {
     ctxb_instance_options wanted{};
@@ -172,7 +172,7 @@ TEST_F(CGraphArgumentsTest, OptionsOfAnInstance) {
   EXPECT_EQ(ctxb_instance_destroy(made), CTXB_OK);
 }
 
-TEST_F(CGraphArgumentsTest, ParametersAndSizes) {
+TEST_F(CGraphArgumentsTest, BadParametersAndActivationSizesAreRefused) {
   expect_refusal(ctxb_instance_set_parameter(mixer, "loudness", 1), "loudness");
   expect_refusal(ctxb_instance_set_parameter(mixer, "gain", 5), "gain");
   double value = 7;
@@ -188,7 +188,7 @@ TEST_F(CGraphArgumentsTest, ParametersAndSizes) {
   EXPECT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_ERROR_WRONG_STATE);
 }
 
-TEST_F(CGraphArgumentsTest, DescriptionsOfAGraph) {
+TEST_F(CGraphArgumentsTest, BadGraphDescriptionsAreRefused) {
   graph_is_refused([] {}, "not active");
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   graph_is_refused([&] { description.size = 3; }, "sizeof(ctxb_graph_description)");
@@ -233,7 +233,7 @@ TEST_F(CGraphArgumentsTest, DescriptionsOfAGraph) {
   EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
 }
 
-TEST_F(CGraphArgumentsTest, Jobs) {
+TEST_F(CGraphArgumentsTest, BadJobsAreRefused) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   ctxb_graph* graph = nullptr;
   ASSERT_EQ(ctxb_graph_create(broker, &description, &sizes, &options, &graph), CTXB_OK)

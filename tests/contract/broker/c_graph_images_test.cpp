@@ -104,7 +104,7 @@ TEST_F(CGraphImagesTest, AJobHasTheFramesThatThePlugInAsksFor) {
   EXPECT_EQ(run({images[0]}, out, picture(1, 1)), CTXB_ERROR_INVALID_ARGUMENT);
 }
 
-TEST_F(CGraphImagesTest, AHostGivesAndGetsParts) {
+TEST_F(CGraphImagesTest, HostGivesAndGetsTilesOfAPicture) {
   create("pads");
   build();
   ctxb_job_info info = picture(16, 8);
@@ -134,7 +134,7 @@ TEST_F(CGraphImagesTest, AHostGivesAndGetsParts) {
   EXPECT_EQ(extent.x, 97);
 }
 
-TEST_F(CGraphImagesTest, WhatCannotBeIsRefused) {
+TEST_F(CGraphImagesTest, BadRegionsAndExtentsAreRefused) {
   create("pads");
   build();
   ctxb_job_info info = picture(16, 8);

@@ -97,7 +97,7 @@ Struct sized() {
   return made;
 }
 
-TEST_F(CGraphTest, DescribesWhatALibraryHas) {
+TEST_F(CGraphTest, LibraryDescribesItsPluginsPortsAndParameters) {
   auto file = sized<ctxb_library_info>();
   ASSERT_EQ(ctxb_plugin_library_describe(library, &file), CTXB_OK) << ctxb_last_error();
   EXPECT_STREQ(file.name, "mixer");
@@ -152,7 +152,7 @@ TEST_F(CGraphTest, DescribesWhatALibraryHas) {
   EXPECT_EQ(plugin.parameter_count, 77u);
 }
 
-TEST_F(CGraphTest, ChoicesAndNamesOfABehaviour) {
+TEST_F(CGraphTest, ChoiceParameterListsItsChoices) {
   ctxb_plugin_library* behaviours = nullptr;
   ASSERT_EQ(ctxb_plugin_library_load(broker, test_plugin("behaviours").c_str(), &behaviours),
             CTXB_OK);
@@ -165,7 +165,7 @@ TEST_F(CGraphTest, ChoicesAndNamesOfABehaviour) {
   EXPECT_EQ(ctxb_plugin_library_close(behaviours), CTXB_OK);
 }
 
-TEST_F(CGraphTest, MixesTwoInputsIntoTwoOutputs) {
+TEST_F(CGraphTest, GraphMixesTwoInputsIntoTwoOutputs) {
   ASSERT_EQ(ctxb_instance_set_parameter(mixer, "gain", 0.5), CTXB_OK) << ctxb_last_error();
   double gain = 0;
   ASSERT_EQ(ctxb_instance_parameter(mixer, "gain", &gain), CTXB_OK);
@@ -242,7 +242,7 @@ TEST_F(CGraphTest, JobsInFlightFinishInTheirOrder) {
 }
 
 // The mixer looks at the value of the first frame only.
-TEST_F(CGraphTest, ChangesWithinABlockAndTheTransport) {
+TEST_F(CGraphTest, ChangesWithinABlockAndTheTransportReachThePlugin) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   ctxb_graph* graph = make();
   EXPECT_EQ(ctxb_graph_latency(graph), 1u);
@@ -274,7 +274,7 @@ TEST_F(CGraphTest, ChangesWithinABlockAndTheTransport) {
 }
 
 // Both ends lie in a tenant's memory, and a stream of the tenant's orders the jobs.
-TEST_F(CGraphTest, EndsMayBeOnTheDevice) {
+TEST_F(CGraphTest, GraphEndsOnTheDeviceFollowTheTenantsStream) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   ctxb_tenant* tenant = nullptr;
   ASSERT_EQ(ctxb_tenant_open(broker, "host memory", nullptr, &tenant), CTXB_OK);
@@ -371,7 +371,7 @@ ctxb_status keep(void* data, const char* bytes, std::uint64_t count) {
   return CTXB_OK;
 }
 
-TEST_F(CGraphTest, TheStateComesBack) {
+TEST_F(CGraphTest, SavedStateIsLoadedUnchanged) {
   std::string state;
   ASSERT_EQ(ctxb_instance_save_state(mixer, keep, &state), CTXB_OK) << ctxb_last_error();
   EXPECT_EQ(state, std::string(4, '\0')) << "no blocks yet";

@@ -67,7 +67,7 @@ class CHostTest : public ::testing::Test {
   ctxb_broker* broker = nullptr;
 };
 
-TEST_F(CHostTest, OpensEntersLeavesAndCloses) {
+TEST_F(CHostTest, TenantIsOpenedEnteredLeftAndClosed) {
   EXPECT_GE(ctxb_broker_device_count(broker), 1u);
   for (const uint32_t kind : {CTXB_LEASE_SHARED, CTXB_LEASE_PRIVATE}) {
     ctxb_tenant* tenant = open(kind);
@@ -94,7 +94,7 @@ TEST_F(CHostTest, OpensEntersLeavesAndCloses) {
   EXPECT_THAT(said, Contains(HasSubstr("filter lease: ")));
 }
 
-TEST_F(CHostTest, LedgerLossAndLibraries) {
+TEST_F(CHostTest, TenantAllocatesIsRenewedAfterLossAndAdoptsLibraries) {
   ctxb_tenant* tenant = open();
   uint64_t address = 0;
   void* stream = nullptr;
@@ -125,7 +125,7 @@ ctxb_status append(void* data, const char* text, uint64_t bytes) {
   return CTXB_OK;
 }
 
-TEST_F(CHostTest, TellsWhichDriverAndDevicesThereAre) {
+TEST_F(CHostTest, BrokerDescribesDriverAndDevices) {
   EXPECT_STREQ(ctxb_version(), version());
   ctxb_driver_info driver{};
   driver.size = sizeof driver;
@@ -155,16 +155,16 @@ TEST_F(CHostTest, TellsWhichDriverAndDevicesThereAre) {
 }
 
 // In a child: of a device that an MPS server shares.
-TEST_F(CHostTest, DISABLED_TellsOfMps) {
+TEST_F(CHostTest, DISABLED_DeviceInfoPrintsMps) {
   ctxb_device_info device{};
   device.size = sizeof device;
   ASSERT_EQ(ctxb_broker_device(broker, 0, &device), CTXB_OK) << ctxb_last_error();
   std::printf("client %u\n", device.mps);
 }
 
-TEST_F(CHostTest, TellsOfMps) {
+TEST_F(CHostTest, DeviceInfoSaysWhetherTheProcessIsAnMpsClient) {
   for (const std::string server : {"/tmp/nvidia-mps", "/run/other"}) {
-    const ChildResult child = run_child("CHostTest.DISABLED_TellsOfMps",
+    const ChildResult child = run_child("CHostTest.DISABLED_DeviceInfoPrintsMps",
                                         {{"CTXBROKER_DRIVER", "software"},
                                          {"CTXBROKER_SOFTWARE_MPS", server},
                                          {"CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"}});
@@ -315,7 +315,7 @@ TEST_F(CHostTest, BadArgumentsAreAnsweredWithASentence) {
 }
 
 // More about the gate in gate_contract_test; here, that a C host can ask.
-TEST_F(CHostTest, TheGateTheBudgetAndWhatATenantDid) {
+TEST_F(CHostTest, GateBudgetAndTenantUsageAreReported) {
   ctxb_gate_info gate{};
   EXPECT_EQ(ctxb_broker_gate(broker, &gate), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_THAT(ctxb_last_error(), HasSubstr("sizeof(ctxb_gate_info)"));

@@ -59,7 +59,7 @@ class CParametersTest : public ::testing::Test {
   std::array<double, 4> numbers{7, 7, 7, 7};
 };
 
-TEST_F(CParametersTest, AreDescribed) {
+TEST_F(CParametersTest, ParameterInfoDescribesEveryType) {
   const ctxb_parameter_info amount = describe(0), tint = describe(1), title = describe(5),
                             response = describe(6);
   EXPECT_STREQ(amount.group, "Strength");
@@ -76,7 +76,7 @@ TEST_F(CParametersTest, AreDescribed) {
   EXPECT_EQ(response.endings[2], nullptr);
 }
 
-TEST_F(CParametersTest, NumbersGoInAndOutAsAWhole) {
+TEST_F(CParametersTest, NumbersOfAParameterAreSetAndReadTogether) {
   const std::array<double, 4> colour{1, 2, 3, 4};
   EXPECT_EQ(ctxb_instance_set_numbers(instance, 1, colour.data(), 4), CTXB_OK);
   EXPECT_EQ(ctxb_instance_numbers(instance, 1, numbers.data()), CTXB_OK);
@@ -105,7 +105,7 @@ TEST_F(CParametersTest, NumbersGoInAndOutAsAWhole) {
   EXPECT_EQ(ctxb_instance_set_text(instance, "title", "x"), CTXB_ERROR_WRONG_STATE);
 }
 
-TEST_F(CParametersTest, BecomeTextAndBack) {
+TEST_F(CParametersTest, ParameterValuesBecomeTextAndBack) {
   std::vector<std::string> pieces;
   const std::array<double, 2> origin{0, 0};
   EXPECT_EQ(ctxb_instance_print(instance, "centre", origin.data(), 2, append, &pieces), CTXB_OK);
@@ -140,7 +140,7 @@ TEST_F(CParametersTest, PresetsComeBackWithRemarks) {
   EXPECT_THAT(ctxb_last_error(), AllOf(HasSubstr("preset"), HasSubstr("is not JSON")));
 }
 
-TEST_F(CParametersTest, NullIsRefused) {
+TEST_F(CParametersTest, NullArgumentsAreRefused) {
   const double one = 1;
   const std::vector<ctxb_status> answers = {
       ctxb_instance_set_numbers(nullptr, 0, &one, 1),

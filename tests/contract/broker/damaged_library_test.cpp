@@ -65,13 +65,13 @@ class DamagedLibrary : public BrokerTest {
   std::uint32_t checksum_ = 0;
 };
 
-TEST_F(DamagedLibrary, IsKnownByTheChecksumOfItsImage) {
+TEST_F(DamagedLibrary, DamagedImageIsRefusedByItsChecksum) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("module \"mixed\" cannot be loaded: the checksum"),
                                HasSubstr("and was " + std::to_string(checksum_)),
                                HasSubstr("install the plug-in again")));
 }
 
-TEST_F(DamagedLibrary, WithoutTheChecksumItIsLoadedOrRefusedForWhatItSays) {
+TEST_F(DamagedLibrary, DamagedImageWithoutChecksumIsLoadedOrRefusedByTheDriver) {
   ASSERT_TRUE(take_checksum_away());
   EXPECT_THAT(refusal(), Not(HasSubstr("checksum")));
 }
@@ -81,7 +81,7 @@ class DamagedPart : public DamagedLibrary {
   DamagedPart() : DamagedLibrary("linking") {}
 };
 
-TEST_F(DamagedPart, IsKnownByItsChecksum) {
+TEST_F(DamagedPart, DamagedPartIsRefusedByItsChecksum) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("part \""), HasSubstr("of module \"linking\""),
                                HasSubstr("the checksum")));
 }

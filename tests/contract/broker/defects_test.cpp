@@ -30,7 +30,7 @@ class DefectTest : public BrokerTest {
 class DefectChildTest : public DefectTest {};
 
 // A guard that retained device N and released device 0.
-TEST_F(DefectChildTest, DISABLED_WhatIsTakenOfOneDeviceIsGivenBackToThatDevice) {
+TEST_F(DefectChildTest, DISABLED_PrimaryRetainedOnOneDeviceIsReleasedOnThatDevice) {
   if (broker.devices().size() < 2) GTEST_SKIP() << "needs two devices";
   driver.retain_primary(0);  // the host's
   Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::shared)});
@@ -185,7 +185,7 @@ TEST_F(DefectChildTest, DISABLED_NoThreadOfTheBrokerTouchesADeviceThatNobodyAske
 
 class OnTwoDevices : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(OnTwoDevices, Passes) {
+TEST_P(OnTwoDevices, ChildTestPasses) {
   const ChildResult child = run_child(std::string("DefectChildTest.DISABLED_") + GetParam(),
                                       {{"CTXBROKER_SOFTWARE_DEVICES", "2"}});
   EXPECT_EQ(child.exit_code, 0) << child.output;
@@ -194,7 +194,7 @@ TEST_P(OnTwoDevices, Passes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Defects, OnTwoDevices,
-                         ::testing::Values("WhatIsTakenOfOneDeviceIsGivenBackToThatDevice",
+                         ::testing::Values("PrimaryRetainedOnOneDeviceIsReleasedOnThatDevice",
                                            "NoThreadOfTheBrokerTouchesADeviceThatNobodyAskedFor"),
                          [](const auto& test) { return std::string(test.param); });
 

@@ -135,7 +135,7 @@ class HungWorkTest : public DevicesTest {
   std::uint32_t* flags = nullptr;
 };
 
-TEST_P(HungWorkTest, DISABLED_CloseKeepsWhatItMayWriteTo) {
+TEST_P(HungWorkTest, DISABLED_TenantCloseKeepsMemoryThatHungWorkMayWriteTo) {
   const auto [first, second] = GetParam();
   Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
          other = broker.open_tenant("o", {LeaseChoice(second)});
@@ -159,7 +159,7 @@ TEST_P(HungWorkTest, DISABLED_CloseKeepsWhatItMayWriteTo) {
 }
 
 // By the driver's function, through the gate.
-TEST_P(HungWorkTest, DISABLED_CloseKeepsWhatItsOwnCodeTook) {
+TEST_P(HungWorkTest, DISABLED_TenantCloseKeepsMemoryThatItsOwnCodeAllocated) {
   const auto [first, second] = GetParam();
   static_cast<void>(second);
   ASSERT_EQ(broker.gate().mode, GateMode::before_driver);
@@ -178,7 +178,7 @@ TEST_P(HungWorkTest, DISABLED_CloseKeepsWhatItsOwnCodeTook) {
   expect_given_back();
 }
 
-TEST_P(HungWorkTest, DISABLED_TheBrokersCloseKeepsItToo) {
+TEST_P(HungWorkTest, DISABLED_BrokerCloseKeepsMemoryThatHungWorkMayWriteTo) {
   const auto [first, second] = GetParam();
   static_cast<void>(second);
   Held held;
@@ -200,7 +200,7 @@ TEST_P(HungWorkTest, DISABLED_TheBrokersCloseKeepsItToo) {
 }
 
 // Nobody can wait for work on a device where a neighbour's does not end.
-TEST_P(HungWorkTest, DISABLED_WhatIsReleasedBehindANeighboursStaysToo) {
+TEST_P(HungWorkTest, DISABLED_MemoryReleasedBehindAHungNeighbourIsKept) {
   const auto [first, second] = GetParam();
   Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
          guilty = broker.open_tenant("g", {LeaseChoice(second)});
@@ -228,7 +228,7 @@ TEST_P(HungWorkTest, DISABLED_WhatIsReleasedBehindANeighboursStaysToo) {
 }
 
 // The control: the memory is freed by the driver's own call.
-TEST_P(HungWorkTest, DISABLED_FreedUnderItMemoryEndsCuda) {
+TEST_P(HungWorkTest, DISABLED_MemoryFreedUnderHungWorkEndsCuda) {
   const auto [first, second] = GetParam();
   Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
          other = broker.open_tenant("o", {LeaseChoice(second)});
@@ -256,23 +256,23 @@ class HungWorkInAChildTest : public DevicesTest {
   }
 };
 
-TEST_P(HungWorkInAChildTest, MemoryStaysThatItMayWriteTo) {
+TEST_P(HungWorkInAChildTest, MemoryThatHungWorkMayWriteToIsKept) {
   const auto [first, second] = GetParam();
   if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
-  pass("CloseKeepsWhatItMayWriteTo");
+  pass("TenantCloseKeepsMemoryThatHungWorkMayWriteTo");
   if (first == second) {
-    pass("TheBrokersCloseKeepsItToo");
-    pass("CloseKeepsWhatItsOwnCodeTook", {{"CTXB_TEST_GATE", "1"}});
+    pass("BrokerCloseKeepsMemoryThatHungWorkMayWriteTo");
+    pass("TenantCloseKeepsMemoryThatItsOwnCodeAllocated", {{"CTXB_TEST_GATE", "1"}});
   }
   // Work in a private lease makes no other lease's wait.
   if (first != LeaseKind::private_own && second != LeaseKind::private_own) {
-    pass("WhatIsReleasedBehindANeighboursStaysToo");
+    pass("MemoryReleasedBehindAHungNeighbourIsKept");
   }
 }
 
-TEST_P(HungWorkInAChildTest, FreedUnderItMemoryEndsCuda) {
+TEST_P(HungWorkInAChildTest, MemoryFreedUnderHungWorkEndsCuda) {
   if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
-  pass("FreedUnderItMemoryEndsCuda");
+  pass("MemoryFreedUnderHungWorkEndsCuda");
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, HungWorkInAChildTest, ::testing::Combine(lease_kinds, lease_kinds),

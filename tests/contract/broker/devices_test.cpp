@@ -136,7 +136,7 @@ TEST_P(DevicesTest, DISABLED_MemoryThatIsFreedUnderAWriteEndsCuda) {
   EXPECT_NE(other.run(1, [&] { return driver.synchronize(); }), CUDA_SUCCESS) << "for all";
 }
 
-TEST_P(DevicesTest, WithoutTheWaitItIsAFault) {
+TEST_P(DevicesTest, MemoryFreedUnderAWriteIsAFault) {
   if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
   const std::string kinds =
       ::testing::UnitTest::GetInstance()->current_test_info()->name();  // with a slash before

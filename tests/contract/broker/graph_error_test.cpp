@@ -10,7 +10,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST_F(BrokerTest, ChainsThatCannotBeMade) {
+TEST_F(BrokerTest, GraphOfBadStagesIsRefused) {
   PluginInstance instance = active("affine"), idle = create("affine");
   const auto refusal = [&](const std::vector<PluginInstance*>& stages,
                            const ActivationSizes& sizes) {
@@ -27,7 +27,7 @@ TEST_F(BrokerTest, ChainsThatCannotBeMade) {
       HasSubstr("another broker"));
 }
 
-TEST_F(BrokerTest, JobsThatDoNotFit) {
+TEST_F(BrokerTest, JobLargerThanTheGraphIsRefused) {
   PluginInstance instance = active("affine");
   Graph graph(broker, {&instance}, {32, 32, 0, false});
   std::vector<float> samples(64 * 64 * 4);
@@ -57,7 +57,7 @@ TEST_F(BrokerTest, AnInstanceThatWasReactivatedNeedsANewGraph) {
 }
 
 // The new activation may have another sample rate, for which the graph was not made.
-TEST_F(BrokerTest, AfterALossToo) {
+TEST_F(BrokerTest, ReactivatedInstanceNeedsANewGraphAlsoAfterALoss) {
   const PluginLibrary library = behaviours();
   for (const bool is_lost_first : {true, false}) {
     PluginInstance instance = active("affine");
@@ -72,7 +72,7 @@ TEST_F(BrokerTest, AfterALossToo) {
   }
 }
 
-TEST_F(BrokerTest, WhatAnotherGraphHasRenewedIsFollowed) {
+TEST_F(BrokerTest, GraphFollowsALeaseThatAnotherGraphHasRenewed) {
   const PluginLibrary library = behaviours();
   PluginInstance instance = active("affine");
   Graph one(broker, {&instance}, test_sizes), two(broker, {&instance}, test_sizes);
@@ -108,13 +108,13 @@ TEST_F(BrokerTest, AGraphGoesOnAfterAFailure) {
   }
 }
 
-TEST_F(BrokerTest, AgainForEverIsAnError) {
+TEST_F(BrokerTest, AnsweringAgainForEverIsAnError) {
   PluginInstance instance = active("always_again");
   EXPECT_THAT(error_text(ErrorKind::plugin_failed, [&] { run({&instance}); }),
               HasSubstr("CTXB_AGAIN"));
 }
 
-TEST_F(BrokerTest, AStatusNobodyKnowsIsAnError) {
+TEST_F(BrokerTest, UnknownStatusOfProcessIsAnError) {
   PluginInstance instance = active("unknown_soft");
   EXPECT_THAT(error_text(ErrorKind::plugin_failed, [&] { run({&instance}); }),
               HasSubstr("unknown status (99)"));

@@ -73,7 +73,7 @@ class DevicePortsTest : public BrokerTest, public ::testing::WithParamInterface<
   RawDriver driver{broker.driver().path};
 };
 
-TEST_P(DevicePortsTest, FollowTheHostsStreamAndAreFollowedByIt) {
+TEST_P(DevicePortsTest, JobsAndTheHostsStreamFollowEachOther) {
   PluginInstance instance = doubling();
   GraphOptions options;
   options.jobs_in_flight = 3;
@@ -91,7 +91,7 @@ TEST_P(DevicePortsTest, FollowTheHostsStreamAndAreFollowedByIt) {
   }
 }
 
-TEST_P(DevicePortsTest, OneEndMayBeOnTheDeviceAndTheOtherInHostMemory) {
+TEST_P(DevicePortsTest, OnePortMayBeOnTheDeviceAndTheOtherInHostMemory) {
   PluginInstance instance = doubling();
   GraphDescription made = description(instance);
   made.outputs[0].on_device = false;
@@ -104,7 +104,7 @@ TEST_P(DevicePortsTest, OneEndMayBeOnTheDeviceAndTheOtherInHostMemory) {
   EXPECT_THAT(out, Each(10.0F));
 }
 
-TEST_P(DevicePortsTest, ALossOfTheHostsLeaseIsToldOnce) {
+TEST_P(DevicePortsTest, LossOfTheHostsLeaseFailsOneJob) {
   PluginInstance instance = doubling();
   Graph graph(broker, description(instance), test_sizes);
   DeviceMemory in(tenant, samples * sizeof(float)), out(tenant, samples * sizeof(float));
@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
              to_string(std::get<1>(info.param));
     });
 
-TEST_F(BrokerTest, EndsOnTheDeviceThatCannotBe) {
+TEST_F(BrokerTest, GraphWithBadEndsOnTheDeviceIsRefused) {
   PluginInstance instance = active("affine");
   Tenant tenant = broker.open_tenant("frames", {});
   GraphDescription made;
@@ -243,7 +243,7 @@ class LateTest : public BrokerTest {
   std::vector<float> input = std::vector<float>(few, 7), output = std::vector<float>(few);
 };
 
-TEST_F(LateTest, AJobInTimeIsDone) {
+TEST_F(LateTest, JobBeforeItsDeadlineIsDone) {
   build(LateJobs::drop);
   EXPECT_EQ(run(20000 * ms), JobOutcome::done);
   EXPECT_EQ(run(0), JobOutcome::done) << "it has no deadline";
@@ -272,7 +272,7 @@ TEST_F(LateTest, ALateJobGivesTheDrySignalAtItsDeadline) {
   EXPECT_EQ(slow.metrics().jobs, 2u);
 }
 
-TEST_F(LateTest, ALateJobIsDropped) {
+TEST_F(LateTest, LateJobOfADroppingGraphIsDropped) {
   build(LateJobs::drop);
   EXPECT_EQ(run(20 * ms), JobOutcome::dropped);
   EXPECT_THAT(output, Each(-1.0F)) << "the graph does not touch it";
@@ -377,7 +377,7 @@ TEST_F(BrokerTest, AJobThatALossFinishedIsRemembered) {
   EXPECT_EQ(graph.finish(after), JobOutcome::done);
 }
 
-TEST_F(BrokerTest, TimesAreTakenForThoseWhoAsk) {
+TEST_F(BrokerTest, DeviceTimeIsMeasuredOnlyOnRequest) {
   PluginInstance instance = active("affine");
   float pixel[4] = {};
   Graph(broker, {&instance}, test_sizes).process(pixel, pixel, {});

@@ -13,7 +13,7 @@
 namespace ctxbroker {
 namespace {
 
-TEST_F(BrokerTest, AStageComputes) {
+TEST_F(BrokerTest, StageComputesWithItsParameters) {
   PluginInstance instance = create("affine");
   instance.set_parameter("factor", 2);
   instance.set_parameter("offset", -1);
@@ -24,7 +24,7 @@ TEST_F(BrokerTest, AStageComputes) {
   }
 }
 
-TEST_F(BrokerTest, AnySizeUpToTheLargest) {
+TEST_F(BrokerTest, JobsOfAnySizeUpToTheLargestAreComputed) {
   PluginInstance instance = active("affine");
   const std::pair<std::uint32_t, std::uint32_t> sizes[] = {
       {1, 1}, {1, 64}, {64, 1}, {63, 7}, {64, 64}};
@@ -55,7 +55,7 @@ class GraphMixTest : public BrokerTest, public ::testing::WithParamInterface<Mix
   }
 };
 
-TEST_P(GraphMixTest, GivesTheSameBytes) {
+TEST_P(GraphMixTest, GraphAcrossLeasesGivesTheBytesOfOneLease) {
   const auto& [one, two, three] = GetParam();
   PluginInstance first = create_in(library_names[0], "affine", one);
   PluginInstance second = create_in(library_names[1], "bias", two);
@@ -176,7 +176,7 @@ TEST_F(BrokerTest, APluginThatAnswersAgainFindsItsWorkDone) {
   EXPECT_EQ(instance.metrics().launches, 2u);
 }
 
-TEST_F(BrokerTest, AgainIsTriedOnceMore) {
+TEST_F(BrokerTest, ProcessThatAnswersAgainIsCalledOnceMore) {
   PluginInstance instance = active("again_once");
   EXPECT_EQ(run({&instance})[3], 3.0F);
   EXPECT_EQ(run({&instance})[3], 3.0F);

@@ -34,7 +34,7 @@ struct Disorder {
 };
 class ProcessDisorderTest : public DisorderTest, public ::testing::WithParamInterface<Disorder> {};
 
-TEST_P(ProcessDisorderTest, IsRepairedAndNamed) {
+TEST_P(ProcessDisorderTest, DisorderAfterProcessIsRepairedAndNamed) {
   const auto& [behaviour, says] = GetParam();
   for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
     PluginInstance bad = active(behaviour, kind), good = active("affine");
@@ -128,17 +128,17 @@ class WithoutGuardTest : public DisorderTest {
   }
 };
 
-TEST_F(WithoutGuardTest, APushStays) {
+TEST_F(WithoutGuardTest, PushedContextStays) {
   call_process("com.example.test.pushes_twice");
   EXPECT_EQ(driver.stack().size(), before.size() + 1);
 }
 
-TEST_F(WithoutGuardTest, AHostsContextIsPoppedAway) {
+TEST_F(WithoutGuardTest, HostsContextIsPoppedAway) {
   call_process("com.example.test.pops");
   EXPECT_EQ(driver.current(), nullptr);
 }
 
-TEST_F(WithoutGuardTest, AHostsContextIsReplaced) {
+TEST_F(WithoutGuardTest, HostsContextIsReplaced) {
   call_process("com.example.test.sets_none");
   EXPECT_NE(driver.current(), own);
 }

@@ -40,7 +40,7 @@ class HungChildTest : public BrokerTest, public ::testing::WithParamInterface<Le
   float pixel[4] = {0, 1, 2, 3};
 };
 
-TEST_P(HungChildTest, DISABLED_NobodyWaitsForIt) {
+TEST_P(HungChildTest, DISABLED_NobodyWaitsForAHungJob) {
   PluginInstance good = twin(LeaseKind::private_own);
   Graph good_graph(broker, {&good}, test_sizes);
   good_graph.process(pixel, pixel, {});  // what is loaded lazily is loaded
@@ -64,7 +64,7 @@ TEST_P(HungChildTest, DISABLED_NobodyWaitsForIt) {
   }
 }
 
-TEST_P(HungChildTest, DISABLED_WorkLeftAtDeactivateIsNotWaitedForEither) {
+TEST_P(HungChildTest, DISABLED_DeactivateDoesNotWaitForWorkBehindAHungJob) {
   const Clock::time_point begin = Clock::now();
   {
     PluginInstance lingering = active("lingers", GetParam());
@@ -106,7 +106,7 @@ TEST_P(HungChildTest, DISABLED_MemoryWaitsForHungWorkInOtherContexts) {
 
 // Guilty is whose work alone was in flight. The stage before has ended by then, and the idle
 // instance in the same lease has enqueued nothing.
-TEST_P(HungChildTest, DISABLED_OnlyWhoeverWasAloneIsCalledGuilty) {
+TEST_P(HungChildTest, DISABLED_OnlyAnInstanceWhoseWorkWasAloneIsCalledGuilty) {
   PluginInstance before = twin(GetParam());
   PluginInstance lingering = active("lingers", GetParam()), idle = active("affine", GetParam());
   Graph graph(broker, {&before, &lingering}, test_sizes);
@@ -119,7 +119,7 @@ TEST_P(HungChildTest, DISABLED_OnlyWhoeverWasAloneIsCalledGuilty) {
                                     Contains(HasSubstr("context lost, innocent, reason 4"))));
 }
 
-TEST_P(HungChildTest, DISABLED_BesideOthersNobodyIsCalledGuilty) {
+TEST_P(HungChildTest, DISABLED_NobodyIsCalledGuiltyBesideOtherTenants) {
   Tenant tenant = broker.open_tenant("another");
   { const Guard guard(tenant); }
   PluginInstance lingering = active("lingers", GetParam());
@@ -131,7 +131,7 @@ TEST_P(HungChildTest, DISABLED_BesideOthersNobodyIsCalledGuilty) {
 }
 
 // It is in force, with what it holds, when nobody has it any more.
-TEST_P(HungChildTest, DISABLED_ItStaysWhenItsPluginsHaveGone) {
+TEST_P(HungChildTest, DISABLED_HungLeaseStaysWhenItsPluginsHaveGone) {
   TenantId tenant{};
   std::uint64_t held = 0;
   const auto row = [&] {
@@ -161,7 +161,7 @@ TEST_P(HungChildTest, DISABLED_ItStaysWhenItsPluginsHaveGone) {
 }
 
 // What is enqueued may call its functions.
-TEST_P(HungChildTest, DISABLED_ItsCodeStays) {
+TEST_P(HungChildTest, DISABLED_LibraryOfAHungLeaseStaysLoaded) {
   const std::filesystem::path library = test_plugin("behaviours_unloadable");
   const auto begin = [&](const char* plugin) {
     PluginInstance instance =
@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, HungChildTest,
 using Child = std::tuple<const char*, const char*>;
 class HungTest : public ::testing::TestWithParam<Child> {};
 
-TEST_P(HungTest, PassesInAChild) {
+TEST_P(HungTest, ChildTestPasses) {
   const auto& [test, kind] = GetParam();
   const ChildResult child =
       run_child(std::string("Kinds/HungChildTest.DISABLED_") + test + "/" + kind,
@@ -236,12 +236,13 @@ TEST_P(HungTest, PassesInAChild) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, HungTest,
-    ::testing::Combine(::testing::Values("NobodyWaitsForIt",
-                                         "WorkLeftAtDeactivateIsNotWaitedForEither",
+    ::testing::Combine(::testing::Values("NobodyWaitsForAHungJob",
+                                         "DeactivateDoesNotWaitForWorkBehindAHungJob",
                                          "MemoryWaitsForHungWorkInOtherContexts",
-                                         "OnlyWhoeverWasAloneIsCalledGuilty",
-                                         "BesideOthersNobodyIsCalledGuilty",
-                                         "ItStaysWhenItsPluginsHaveGone", "ItsCodeStays",
+                                         "OnlyAnInstanceWhoseWorkWasAloneIsCalledGuilty",
+                                         "NobodyIsCalledGuiltyBesideOtherTenants",
+                                         "HungLeaseStaysWhenItsPluginsHaveGone",
+                                         "LibraryOfAHungLeaseStaysLoaded",
                                          "ACallThatNeverReturnsHoldsNobodyUp"),
                        ::testing::Values("shared", "private", "green")),
     [](const auto& test) {

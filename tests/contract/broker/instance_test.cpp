@@ -57,7 +57,7 @@ TEST_F(BrokerTest, ActivationIsOnceAndCanBeRepeated) {
   EXPECT_FALSE(instance.active());
 }
 
-TEST_F(BrokerTest, GlobalsAreThisInstancesOwn) {
+TEST_F(BrokerTest, GlobalVariablesOfInstancesAreSeparate) {
   PluginInstance biased = active("bias"), plain = active("affine");
   PluginInstance also_biased = active("bias");
   EXPECT_EQ(run({&biased})[1], 101.0F);
@@ -116,7 +116,7 @@ TEST_F(BrokerTest, APluginWithoutStateHasNone) {
   error_text(ErrorKind::plugin_failed, [&] { instance.load_state({std::byte{1}}); });
 }
 
-TEST_F(BrokerTest, LatencyAndTailWhileActive) {
+TEST_F(BrokerTest, ActiveInstanceTellsLatencyAndTail) {
   PluginInstance instance = create("affine");
   EXPECT_EQ(instance.latency_frames(), 0u);
   instance.activate(test_sizes);
@@ -140,7 +140,7 @@ TEST_F(BrokerTest, CallbacksAreAnsweredOnceEach) {
   EXPECT_EQ(answered(), 1);
 }
 
-TEST_F(BrokerTest, TheHostTellsTheTruthAboutThreads) {
+TEST_F(BrokerTest, HostTellsThePluginItsThreadsRole) {
   PluginInstance instance = active("threads");
   run({&instance});
   EXPECT_EQ(instance.metrics().jobs, 1u);
@@ -195,7 +195,7 @@ TEST_F(BrokerTest, ForgottenMemoryIsGivenBackAndStruck) {
   driver.destroy_context(own);
 }
 
-TEST_F(BrokerTest, BudgetsHold) {
+TEST_F(BrokerTest, AllocationBeyondTheInstancesBudgetIsRefused) {
   EXPECT_TRUE(active("megabyte", LeaseKind::shared, 1 << 20).active());
   PluginInstance instance = create("megabyte", LeaseKind::shared, (1 << 20) - 1);
   EXPECT_THAT(error_text(ErrorKind::out_of_memory, [&] { instance.activate(test_sizes); }),
@@ -212,7 +212,7 @@ TEST_F(BrokerTest, ExceptionsStopAtTheBoundary) {
   EXPECT_THAT(said("strike"), ElementsAre(HasSubstr("thrown in activate")));
 }
 
-TEST_F(BrokerTest, CreationsThatFail) {
+TEST_F(BrokerTest, FailedCreationIsAnErrorAndLeavesNothing) {
   EXPECT_THAT(error_text(ErrorKind::plugin_failed, [&] { create("create_refuses"); }),
               HasSubstr("no licence today"));
   EXPECT_THAT(error_text(ErrorKind::plugin_failed, [&] { create("create_throws"); }),

@@ -26,7 +26,7 @@ class IpcMemoryTest : public SharedMemoryTest {
   const SoftwareControls controls{std::getenv("CTXBROKER_TEST_DRIVER")};
 };
 
-TEST_F(IpcMemoryTest, DISABLED_OneProcessOpensItSeveralTimes) {
+TEST_F(IpcMemoryTest, DISABLED_OneProcessOpensTheSameMemorySeveralTimes) {
   OtherProcess other;
   Tenant one = broker.open_tenant("one", {LeaseChoice(LeaseKind::shared)});
   Tenant two = broker.open_tenant("two", {LeaseChoice(LeaseKind::shared)});
@@ -47,7 +47,7 @@ TEST_F(IpcMemoryTest, DISABLED_OneProcessOpensItSeveralTimes) {
   EXPECT_THAT(said("ledger"), ::testing::IsEmpty());
 }
 
-TEST_F(IpcMemoryTest, DISABLED_ItEndsWithTheLease) {
+TEST_F(IpcMemoryTest, DISABLED_ShareableMemoryEndsWithItsLease) {
   for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
     Tenant tenant = broker.open_tenant("maker", {LeaseChoice(kind)});
     DeviceMemory made = DeviceMemory::shareable(tenant, bytes);
@@ -65,7 +65,7 @@ TEST_F(IpcMemoryTest, DISABLED_ItEndsWithTheLease) {
   }
 }
 
-TEST_F(IpcMemoryTest, DISABLED_WhatCannotBeOpenedIsRefused) {
+TEST_F(IpcMemoryTest, DISABLED_BadDescriptorIsRefusedOnImport) {
   OtherProcess other;
   Tenant tenant = broker.open_tenant("user");
   const auto refusal = [&](const Descriptor& file, std::uint64_t size) {
@@ -108,7 +108,7 @@ TEST_F(IpcMemoryTest, DISABLED_WhatCannotBeOpenedIsRefused) {
   EXPECT_EQ(other.end().exit_code, 0);
 }
 
-TEST_F(IpcMemoryTest, DISABLED_WhatFailsHalfwayIsUndone) {
+TEST_F(IpcMemoryTest, DISABLED_FailedExportOrImportIsUndone) {
   if (!controls) GTEST_SKIP() << "only the software device fails on demand";
   OtherProcess other;
   Tenant tenant = broker.open_tenant("maker");
@@ -127,7 +127,7 @@ TEST_F(IpcMemoryTest, DISABLED_WhatFailsHalfwayIsUndone) {
 
 class NoSharedMemoryTest : public SharedMemoryTest {};
 
-TEST_F(NoSharedMemoryTest, DISABLED_IsRefused) {
+TEST_F(NoSharedMemoryTest, DISABLED_ShareableMemoryIsRefused) {
   Tenant tenant = broker.open_tenant("maker");
   EXPECT_THAT(error_text(ErrorKind::lease_unavailable,
                          [&] { static_cast<void>(DeviceMemory::shareable(tenant, bytes)); }),
@@ -145,11 +145,11 @@ class NoDescriptorsTest : public BrokerTest {
   }
 };
 
-TEST_F(NoDescriptorsTest, MemoryIsSharedAllTheSame) {
+TEST_F(NoDescriptorsTest, MemoryIsSharedByLegacyIpc) {
   passes("Kinds/SharedFramesTest.*:IpcMemoryTest.*");
 }
 
-TEST_F(NoDescriptorsTest, OrIsRefused) {
+TEST_F(NoDescriptorsTest, SharingIsRefusedWithoutLegacyIpc) {
   passes("NoSharedMemoryTest.*", "cuIpcGetMemHandle");
 }
 

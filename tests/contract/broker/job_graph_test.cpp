@@ -65,7 +65,7 @@ class JobGraphTest : public BrokerTest {
 
 class SameBytesTest : public JobGraphTest, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(SameBytesTest, InEachKindOfLease) {
+TEST_P(SameBytesTest, GraphedJobsGiveTheSameBytesInEachKindOfLease) {
   for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
     PluginInstance plain = active(GetParam(), kind);
     PluginInstance graphed = active_with_graphs(GetParam(), kind);
@@ -94,7 +94,7 @@ struct Hard {
 class HardToCaptureTest : public JobGraphTest, public ::testing::WithParamInterface<Hard> {};
 
 // The plain run is the control: it waits, or allocates, and that is all right.
-TEST_P(HardToCaptureTest, GoesOnWithoutAndSaysSoOnce) {
+TEST_P(HardToCaptureTest, InstanceGoesOnWithoutAGraphAndReportsItOnce) {
   PluginInstance plain = active(GetParam().behaviour);
   PluginInstance graphed = create_with_graphs(GetParam().behaviour);
   for (int life = 0; life < 2; ++life) {
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Hard{"allocates_async", "allocates or frees device memory in process"}),
     [](const auto& one) { return std::string(one.param.behaviour); });
 
-TEST_F(JobGraphTest, AnotherGenerationHasAGraphOfItsOwn) {
+TEST_F(JobGraphTest, RenewedLeaseCapturesANewGraph) {
   PluginInstance instance = active_with_graphs("affine");
   Graph row(broker, {&instance}, test_sizes);
   const std::vector<float> before = job(row, 8, 4);
@@ -130,7 +130,7 @@ TEST_F(JobGraphTest, AnotherGenerationHasAGraphOfItsOwn) {
   EXPECT_EQ(graphs_held(), 1u) << "the old one went with its context";
 }
 
-TEST_F(JobGraphTest, AFailureIsThePluginsOwn) {
+TEST_F(JobGraphTest, FailureOfAPluginDoesNotEndItsGraphs) {
   PluginInstance failing = active_with_graphs("every_second_fails");
   Graph row(broker, {&failing}, test_sizes);
   for (int pair = 0; pair < 2; ++pair) {

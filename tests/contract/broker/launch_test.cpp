@@ -39,7 +39,7 @@ class BrokerLaunchTest : public BrokerTest {
   }
 };
 
-TEST_F(BrokerLaunchTest, PackedArgumentsAreAsGoodAsPointers) {
+TEST_F(BrokerLaunchTest, PackedArgumentsLaunchLikePointers) {
   expect_affine("packed");
 }
 
@@ -51,22 +51,22 @@ TEST_F(BrokerLaunchTest, APackedFormThatIsNotTheKernelsIsRefused) {
                         "kernel takes it at 20"));
 }
 
-TEST_F(BrokerLaunchTest, WishesArePermissions) {
+TEST_F(BrokerLaunchTest, LaunchWithWishesSucceedsOnEveryDevice) {
   expect_affine("wishes");
 }
 
-TEST_F(BrokerLaunchTest, FlagsThatNobodyKnowsAreRefused) {
+TEST_F(BrokerLaunchTest, UnknownLaunchFlagsAreRefused) {
   EXPECT_THAT(refusal("unknown_flag"), HasSubstr("flags 0x40000000 are not known"));
 }
 
-TEST_F(BrokerLaunchTest, ClustersWhereTheDeviceHasThem) {
+TEST_F(BrokerLaunchTest, ClusterLaunchNeedsADeviceWithClusters) {
   if (has_clusters()) return expect_affine("clusters");
   EXPECT_THAT(refusal("clusters"),
               AllOf(HasSubstr("a cluster of 2 x 1 x 1 blocks"),
                     HasSubstr("need compute capability 9.0"), HasSubstr("UNSUPPORTED")));
 }
 
-TEST_F(BrokerLaunchTest, CooperativeLaunches) {
+TEST_F(BrokerLaunchTest, CooperativeLaunchRunsUnlessItHasTooManyBlocks) {
   expect_affine("cooperative");
   EXPECT_THAT(refusal("too_many_together"),
               AllOf(HasSubstr("a cooperative launch of 1048576 blocks; at most "),
@@ -79,7 +79,7 @@ TEST_F(BrokerLaunchTest, SharedMemoryAbove48KiBIsAskedForByTheHost) {
                                               HasSubstr(" of static shared memory; at most ")));
 }
 
-TEST_F(BrokerLaunchTest, WhatTheDriverRefusesIsToldAndNotCounted) {
+TEST_F(BrokerLaunchTest, LaunchThatTheDriverRefusesIsReportedAndNotCounted) {
   const SoftwareControls controls(broker.driver().path);
   if (!controls) GTEST_SKIP() << "only the software device fails calls when it is told to";
   PluginInstance instance = active("affine");
@@ -106,7 +106,7 @@ TEST_F(BrokerLaunchTest, ALaunchThatFindsItsContextGoneEndsTheLease) {
   EXPECT_EQ(run({&instance})[3], 3.0F) << "in a new life";
 }
 
-TEST_F(BrokerLaunchTest, AKernelIsDescribed) {
+TEST_F(BrokerLaunchTest, KernelDescribesArgumentsAndLimits) {
   PluginInstance instance = active("describes");
   EXPECT_THAT(said("plugin"),
               Contains(AllOf(HasSubstr("affine: 5 arguments in 28 bytes, the third 4 bytes at 16"),
@@ -194,7 +194,7 @@ TEST_F(TypedLaunchTest, AWrongArgumentIsNamed) {
 
 // tests/gpu_tools/foreign_images.py makes one and sets the variables. Its kernel doubles and
 // adds 1.
-TEST_F(BrokerLaunchTest, AnImageOfAnotherLanguage) {
+TEST_F(BrokerLaunchTest, ImageOfAnotherLanguageRuns) {
   if (std::getenv("CTXB_FOREIGN_IMAGE") == nullptr) {
     GTEST_SKIP() << "CTXB_FOREIGN_IMAGE names no image; foreign_images.py makes some";
   }
@@ -207,7 +207,7 @@ TEST_F(BrokerLaunchTest, AnImageOfAnotherLanguage) {
 }
 
 // Each with and without a graph, in each kind of lease.
-TEST_F(BrokerLaunchTest, ClustersGridSynchronisationAndDependentLaunches) {
+TEST_F(BrokerLaunchTest, ClustersGridSynchronisationAndDependentLaunchesCompute) {
   if (!has_clusters()) {
     EXPECT_THAT(
         error_text(ErrorKind::kernel_image,

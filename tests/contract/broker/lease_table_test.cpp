@@ -32,7 +32,7 @@ class LeaseTableTest : public BrokerTest, public ::testing::WithParamInterface<L
   }
 };
 
-TEST_P(LeaseTableTest, HasOneRowForAllPluginsOfALibrary) {
+TEST_P(LeaseTableTest, PluginsOfALibraryShareOneRow) {
   EXPECT_THAT(broker.leases(), IsEmpty());
   const LeaseKind kind = granted();
   EXPECT_THAT(broker.leases(), IsEmpty()) << "that tenant has ended";
@@ -52,7 +52,7 @@ TEST_P(LeaseTableTest, HasOneRowForAllPluginsOfALibrary) {
   }
 }
 
-TEST_P(LeaseTableTest, HasOneRowForEachTenantTheHostFirst) {
+TEST_P(LeaseTableTest, EachTenantHasARowAndTheHostsIsFirst) {
   Tenant tenant = broker.open_tenant("effect", {LeaseChoice(GetParam())});
   const LeaseInfo of_tenant = tenant.lease();
   const PluginInstance instance = create("affine", GetParam());
@@ -85,7 +85,7 @@ TEST_P(LeaseTableTest, ALossEndsARowsGenerationAndTheNextUseBeginsAnother) {
   EXPECT_EQ(rows[1].generation, other);
 }
 
-TEST_P(LeaseTableTest, WhatEndsLeavesIt) {
+TEST_P(LeaseTableTest, EndedTenantsLeaveTheTable) {
   Tenant tenant = broker.open_tenant("effect", {LeaseChoice(GetParam())});
   tenant.lease();
   {
@@ -103,7 +103,7 @@ TEST_P(LeaseTableTest, WhatEndsLeavesIt) {
 }
 
 // Both count for the tenant as a whole, whichever of its users they are of.
-TEST_P(LeaseTableTest, MemoryAndStrikesAreTheTenants) {
+TEST_P(LeaseTableTest, MemoryAndStrikesAreCountedForTheTenant) {
   const RawDriver driver(broker.driver().path);
   Tenant tenant = broker.open_tenant("effect", {LeaseChoice(GetParam())});
   Tenant beside = broker.open_tenant("beside", {LeaseChoice(GetParam())});

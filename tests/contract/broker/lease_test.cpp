@@ -32,7 +32,7 @@ TEST_F(BrokerTest, PrivateLeasesAreOnePerTenant) {
   EXPECT_NE(one.lease().context, twin.lease().context);
 }
 
-TEST_F(BrokerTest, ALaterWishGetsTheLeaseInForceAndIsToldSo) {
+TEST_F(BrokerTest, LaterLeaseWishGetsTheLeaseInForceWithTheReason) {
   const PluginInstance one = create("affine", LeaseKind::private_own);
   const PluginInstance two = create("affine", LeaseKind::shared);
   EXPECT_EQ(two.lease().context, one.lease().context);
@@ -41,7 +41,7 @@ TEST_F(BrokerTest, ALaterWishGetsTheLeaseInForceAndIsToldSo) {
   EXPECT_THAT(two.lease().reason, HasSubstr("has this lease on the device already"));
 }
 
-TEST_F(BrokerTest, ALaterWishForAnotherPartitionIsToldSoToo) {
+TEST_F(BrokerTest, LaterPartitionWishGetsTheLeaseInForceWithTheReason) {
   const auto partition = [&](unsigned multiprocessors) {
     return broker.create(behaviours(), "affine",
                          {Placement(0), {LeaseKind::green, multiprocessors}, 0});
@@ -97,7 +97,7 @@ TEST_F(BrokerTest, APartitionIsNotHadWhereALeaseOverAllIsInForce) {
   EXPECT_THAT(two.lease().reason, HasSubstr("has this lease on the device already"));
 }
 
-TEST_F(BrokerTest, ThePluginsOfALibraryGetTheStrongestThatOneOfThemWishes) {
+TEST_F(BrokerTest, LibraryGetsTheStrongestLeaseThatOneOfItsPluginsWishes) {
   // "wishes" has plug-ins that wish private, green and nothing.
   const PluginLibrary wishes = broker.load(test_plugin("wishes"));
   const LeaseInfo by_wish = broker.create(wishes, "affine").lease();

@@ -82,7 +82,7 @@ struct Fault {
 
 class BrokenLibraryTest : public BrokerTest, public ::testing::WithParamInterface<Fault> {};
 
-TEST_P(BrokenLibraryTest, IsRefusedByNameAndReason) {
+TEST_P(BrokenLibraryTest, BrokenLibraryIsRefusedWithNameAndReason) {
   const Fault& fault = GetParam();
   const auto path = test_plugin(fault.file);
   ASSERT_TRUE(std::filesystem::exists(path)) << path;
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"broken_bad_descriptor", ErrorKind::plugin_entry, "com.example.name"}),
     [](const auto& test) { return std::string(test.param.file); });
 
-TEST_F(BrokerTest, FilesThatAreNoLibraries) {
+TEST_F(BrokerTest, FilesThatAreNoLibrariesAreRefused) {
   EXPECT_THAT(
       error_text(ErrorKind::plugin_not_found, [&] { return broker.load("/no/such/file.so"); }),
       AllOf(HasSubstr("/no/such/file.so"), HasSubstr("No such file")));
@@ -124,7 +124,7 @@ TEST_F(BrokerTest, FilesThatAreNoLibraries) {
               HasSubstr("this program itself"));
 }
 
-TEST_F(BrokerTest, ATruncatedLibraryIsTheLoadersToRefuse) {
+TEST_F(BrokerTest, TruncatedLibraryIsRefusedByTheLoader) {
   const auto cut = std::filesystem::temp_directory_path() / "ctxb_cut.so";
   for (const std::size_t bytes : {0u, 3u, 60u, 500u}) {
     std::filesystem::copy_file(test_plugin("behaviours"), cut,

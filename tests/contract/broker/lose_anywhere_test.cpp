@@ -238,19 +238,19 @@ void LoseAnywhereChildTest::sweep(CUresult status) {
   EXPECT_EQ(after.descriptors, before.descriptors);
 }
 
-TEST_F(LoseAnywhereChildTest, DISABLED_OutOfMemory) {
+TEST_F(LoseAnywhereChildTest, DISABLED_OutOfMemoryInAnyCallLosesNoLease) {
   sweep(CUDA_ERROR_OUT_OF_MEMORY);
 }
-TEST_F(LoseAnywhereChildTest, DISABLED_IllegalAddress) {
+TEST_F(LoseAnywhereChildTest, DISABLED_IllegalAddressInAnyCallRefusesAllLaterCalls) {
   sweep(CUDA_ERROR_ILLEGAL_ADDRESS);
 }
-TEST_F(LoseAnywhereChildTest, DISABLED_ContextIsDestroyed) {
+TEST_F(LoseAnywhereChildTest, DISABLED_DestroyedContextInAnyCallRenewsOnlyItsLeases) {
   sweep(CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
 class LoseAnywhereTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(LoseAnywhereTest, NothingIsLostButTheCall) {
+TEST_P(LoseAnywhereTest, FailureOfAnyDriverCallIsContained) {
   const ChildResult child = run_child(std::string("LoseAnywhereChildTest.DISABLED_") + GetParam());
   EXPECT_EQ(child.exit_code, 0) << child.output;
   if (child.output.find("[  SKIPPED ]") != std::string::npos) {
@@ -260,7 +260,9 @@ TEST_P(LoseAnywhereTest, NothingIsLostButTheCall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Statuses, LoseAnywhereTest,
-                         ::testing::Values("OutOfMemory", "IllegalAddress", "ContextIsDestroyed"),
+                         ::testing::Values("OutOfMemoryInAnyCallLosesNoLease",
+                                           "IllegalAddressInAnyCallRefusesAllLaterCalls",
+                                           "DestroyedContextInAnyCallRenewsOnlyItsLeases"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -51,7 +51,7 @@ TEST_P(RenewalTest, AForcedLossIsRenewedByTheNextJob) {
   EXPECT_THAT(said("plugin"), Contains(HasSubstr("context lost, innocent, reason 1")));
 }
 
-TEST_P(RenewalTest, AnInstanceIsToldOnceAndByPollToo) {
+TEST_P(RenewalTest, InstanceIsToldOfALossOnce) {
   PluginInstance instance = active("affine", GetParam());
   broker.force_loss(instance.lease().tenant, 0, "a test");
   broker.poll();
@@ -74,7 +74,7 @@ TEST_P(RenewalTest, RealTimeIsNotInterruptedByARenewal) {
               HasSubstr("deactivate and activate it again"));
 }
 
-TEST_P(RenewalTest, NothingStaysBehindAfterManyLosses) {
+TEST_P(RenewalTest, ManyLossesLeaveNoDeviceMemory) {
   constexpr int losses = 8;
   constexpr std::size_t mebibyte = std::size_t{1} << 20;
   PluginInstance instance = create("scratch", GetParam());
@@ -316,7 +316,7 @@ TEST_F(LossChildTest, DISABLED_AFailedJobLeavesNoSuspects) {
 
 // A host that wants no marks learns all names whose work had been enqueued when the fault was seen.
 // The last plug-in's may come too late for that.
-TEST_F(LossChildTest, DISABLED_WithoutMarksAllAreNamed) {
+TEST_F(LossChildTest, DISABLED_FaultWithoutMarksNamesAllPluginsWithWork) {
   PluginInstance faulty = active("faults"), first = active("affine"), last = active("bias");
   GraphOptions options;
   options.name_faults = false;
@@ -427,8 +427,8 @@ TEST(LossTest, AFailedJobLeavesNoSuspects) {
   passes_in_a_child("AFailedJobLeavesNoSuspects");
 }
 
-TEST(LossTest, WithoutMarksAllAreNamed) {
-  passes_in_a_child("WithoutMarksAllAreNamed");
+TEST(LossTest, FaultWithoutMarksNamesAllPluginsWithWork) {
+  passes_in_a_child("FaultWithoutMarksNamesAllPluginsWithWork");
 }
 
 TEST_F(BrokerTest, InAGraphNobodyIsCalledGuiltyWithoutEvidence) {

@@ -23,7 +23,7 @@ class ManyThreadsTest : public BrokerTest, public ::testing::WithParamInterface<
   RawDriver driver;
 };
 
-TEST_P(ManyThreadsTest, FortyAreInsideAtOnce) {
+TEST_P(ManyThreadsTest, FortyThreadsAreInsideOneLeaseAtOnce) {
   Tenant tenant = broker.open_tenant("filter", {LeaseChoice(GetParam())});
   constexpr int threads = 40;
   std::barrier together(threads);
@@ -50,7 +50,7 @@ TEST_P(ManyThreadsTest, FortyAreInsideAtOnce) {
 }
 
 // More threads than a green lease makes contexts.
-TEST_P(ManyThreadsTest, AHundredUseOneLease) {
+TEST_P(ManyThreadsTest, HundredThreadsTakeTurnsInOneLease) {
   Tenant tenant = broker.open_tenant("filter", {LeaseChoice(GetParam())});
   std::atomic<int> wrong{0};
   {
@@ -155,7 +155,7 @@ TEST_P(ManyThreadsTest, ATenantWhoseLeaseWasLostCanBeClosed) {
 class ManyGraphsTest : public BrokerTest, public ::testing::WithParamInterface<int> {};
 
 // Each graph has a thread of its own.
-TEST_P(ManyGraphsTest, OfOneLibraryRunOnAsManyThreads) {
+TEST_P(ManyGraphsTest, GraphsOfOneLibraryRunOnAsManyThreads) {
   const int graphs = GetParam();
   std::vector<PluginInstance> instances;
   std::deque<Graph> all;

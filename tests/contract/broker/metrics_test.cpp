@@ -26,7 +26,7 @@ class MetricsTest : public BrokerTest {
   }
 };
 
-TEST_F(MetricsTest, BeginWithTheHostAlone) {
+TEST_F(MetricsTest, MetricsOfANewBrokerHoldOnlyTheHost) {
   const BrokerMetrics metrics = broker.metrics();
   ASSERT_EQ(metrics.tenants.size(), 1u);
   EXPECT_EQ(metrics.tenants[0].id, host_tenant);
@@ -97,7 +97,7 @@ TEST_F(MetricsTest, InstancesAtWorkAtTheSameTimeAreCountedTogether) {
   EXPECT_EQ(lease("behaviours").launches, 2u * jobs);
 }
 
-TEST_F(MetricsTest, ALeaseCountsWhatIsHeldAndGivesItBack) {
+TEST_F(MetricsTest, LeaseCountsHeldObjectsUntilTheyAreReleased) {
   PluginInstance instance = create("affine");
   const LeaseMetrics idle = lease("behaviours");
   EXPECT_EQ(idle.streams + idle.events + idle.modules + idle.allocations, 0u);
@@ -139,7 +139,7 @@ TEST_F(MetricsTest, StrikesStayWithTheTenant) {
   EXPECT_EQ(tenant("host").strikes, 0u);
 }
 
-TEST_F(MetricsTest, JsonSaysTheSame) {
+TEST_F(MetricsTest, JsonHoldsTheSameNumbers) {
   const PluginLibrary twin = broker.load(test_plugin("behaviours_twin"));
   PluginInstance first = active("affine");
   PluginInstance second = broker.create(twin, "affine");

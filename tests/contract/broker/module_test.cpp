@@ -39,7 +39,7 @@ TEST_F(ModuleTest, FilesOfNvccAreLinkedAndTheirVariablesHaveTypes) {
   EXPECT_EQ(output[3], 12.0F);
 }
 
-TEST_F(ModuleTest, WhatTheDriversLinkerMadeIsAnImage) {
+TEST_F(ModuleTest, OutputOfTheDriversLinkerIsLoadedAsAnImage) {
   write(linked_image(affine_text(7)));
   PluginInstance instance = active("from_file");
   EXPECT_EQ(first_of(run({&instance})), 7.0F);
@@ -61,7 +61,7 @@ TEST_F(ModuleTest, ABadPartIsNamed) {
               HasSubstr("part \"wrong.cu\" of module \"linked\""));
 }
 
-TEST_F(ModuleTest, CudaSourceIsCompiledHere) {
+TEST_F(ModuleTest, CudaSourceIsCompiledAtActivation) {
   PluginInstance instance = create("compiled");
   try {
     instance.activate(test_sizes);
@@ -76,7 +76,7 @@ TEST_F(ModuleTest, CudaSourceIsCompiledHere) {
                     HasSubstr("affine.cu(5)"), HasSubstr("\"ADDED\" is undefined")));
 }
 
-TEST_F(ModuleTest, WithoutTheCompilerItIsSaidWhatWasLookedFor) {
+TEST_F(ModuleTest, MissingCompilerIsNamedInTheError) {
   setenv("CTXBROKER_NVRTC", "/nowhere/libnvrtc.so", 1);
   PluginInstance instance = create("compiled");
   const std::string text =
@@ -86,7 +86,7 @@ TEST_F(ModuleTest, WithoutTheCompilerItIsSaidWhatWasLookedFor) {
                           HasSubstr("install NVRTC")));
 }
 
-TEST_F(ModuleTest, AFileIsAnImageToo) {
+TEST_F(ModuleTest, ImageIsLoadedFromAFile) {
   write(affine_text(5));
   PluginInstance instance = active("from_file");
   EXPECT_EQ(first_of(run({&instance})), 5.0F);
@@ -109,14 +109,14 @@ TEST_F(ModuleTest, TheJitLogTellsLineAndKernel) {
                     HasSubstr("nowhere")));
 }
 
-TEST_F(ModuleTest, PtxTooNewForTheDriver) {
+TEST_F(ModuleTest, PtxTooNewForTheDriverIsRefused) {
   std::string text = affine_text(0);
   text.replace(text.find(".version 7.0"), 12, ".version 99.0");
   EXPECT_THAT(refusal(text), AllOf(HasSubstr("its PTX (version 99.0) is too new for the driver"),
                                    HasSubstr("is of CUDA 1"), HasSubstr("update the driver")));
 }
 
-TEST_F(ModuleTest, PtxForNewerDevices) {
+TEST_F(ModuleTest, PtxForNewerDevicesIsRefused) {
   std::string text = affine_text(0);
   text.replace(text.find(".version 7.0\n.target sm_75"), 26, ".version 8.8\n.target sm_121");
   const DeviceInfo& device = broker.devices()[0];
@@ -156,7 +156,7 @@ std::string for_sm_35(std::string cubin) {
   return cubin;
 }
 
-TEST_F(ModuleTest, MachineCodeForOtherDevices) {
+TEST_F(ModuleTest, MachineCodeForOtherDevicesIsRefused) {
   const std::string cubin =
       is_software() ? cubin_header(35) : for_sm_35(linked_image(affine_text(0)));
   EXPECT_THAT(refusal(cubin), AllOf(HasSubstr("no kernel image for device 0"),
@@ -164,7 +164,7 @@ TEST_F(ModuleTest, MachineCodeForOtherDevices) {
 }
 
 // The advice of the broker, and that of the software device's own log.
-TEST_F(ModuleTest, MachineCodeAloneForTheSoftwareDevice) {
+TEST_F(ModuleTest, MachineCodeAloneIsRefusedOnTheSoftwareDevice) {
   if (!is_software()) GTEST_SKIP() << "a GPU runs machine code";
   const std::string advice = "-gencode arch=compute_75,code=compute_75";
   const std::string said = refusal(cubin_header(75));
@@ -199,7 +199,7 @@ TEST_F(ModuleTest, AVerboseLogReachesTheHostWithTimes) {
 
 // ---- Life -------------------------------------------------------------------------------------
 
-TEST_F(ModuleTest, WhatRemembersNothingIsLoadedOnceForALease) {
+TEST_F(ModuleTest, ModuleWithoutVariablesIsLoadedOncePerLease) {
   PluginInstance first = active("plain"), second = active("plain");
   EXPECT_EQ(lease_of().modules, 1u);
   EXPECT_EQ(lease_of().module_loads, 1u);
@@ -215,7 +215,7 @@ TEST_F(ModuleTest, WhatRemembersNothingIsLoadedOnceForALease) {
   EXPECT_EQ(lease_of().module_unloads, 3u);
 }
 
-TEST_F(ModuleTest, EqualNamesOfTwoPluginsDoNotMeet) {
+TEST_F(ModuleTest, EqualKernelNamesOfTwoPluginsAreSeparate) {
   // One context, the primary, with two tenants' kernels `affine` and variables `bias` in it.
   PluginInstance biased = active("bias", LeaseKind::shared);
   PluginInstance other = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
@@ -227,7 +227,7 @@ TEST_F(ModuleTest, EqualNamesOfTwoPluginsDoNotMeet) {
   EXPECT_EQ(first_of(run({&same})), 1.0F);
 }
 
-TEST_F(ModuleTest, OnFirstUseMeansAtTheFirstLaunch) {
+TEST_F(ModuleTest, LazyModuleIsLoadedAtTheFirstLaunch) {
   PluginInstance instance = active("first_use");
   EXPECT_EQ(lease_of().modules, 0u) << "nothing was launched";
   EXPECT_EQ(first_of(run({&instance})), 1.0F);
@@ -237,7 +237,7 @@ TEST_F(ModuleTest, OnFirstUseMeansAtTheFirstLaunch) {
 }
 
 // All at once, for the first time and again after it was unloaded. ThreadSanitizer watches, too.
-TEST_F(ModuleTest, WhoNeedsItFirstLoadsItForAll) {
+TEST_F(ModuleTest, LazyModuleIsLoadedOnceForAllThreads) {
   std::vector<PluginInstance> instances;
   for (int i = 0; i < 4; ++i) instances.push_back(active("first_use"));
   std::vector<std::unique_ptr<Graph>> graphs;
@@ -261,7 +261,7 @@ TEST_F(ModuleTest, WhoNeedsItFirstLoadsItForAll) {
   }
 }
 
-TEST_F(ModuleTest, RealTimeLoadsEverythingWithTheActivation) {
+TEST_F(ModuleTest, RealTimeActivationLoadsEveryModule) {
   PluginInstance instance = create("first_use");
   ActivationSizes sizes = test_sizes;
   sizes.realtime = true;
@@ -302,7 +302,7 @@ TEST_F(ModuleTest, GraphsOfJobsSurviveTheirModules) {
   EXPECT_THAT(said("graph"), testing::IsEmpty());
 }
 
-TEST_F(ModuleTest, AFullDeviceUnloadsWhatIsIdle) {
+TEST_F(ModuleTest, FullDeviceUnloadsIdleModules) {
   PluginInstance instance = active("plain");
   Tenant host = broker.host();
   error_text(ErrorKind::out_of_memory, [&] { return host.allocate(std::uint64_t{1} << 46); });
@@ -311,7 +311,7 @@ TEST_F(ModuleTest, AFullDeviceUnloadsWhatIsIdle) {
   EXPECT_EQ(first_of(run({&instance})), 1.0F);
 }
 
-TEST_F(ModuleTest, WhatWasUnloadedIsEnoughForTheAllocationThatFailed) {
+TEST_F(ModuleTest, FailedAllocationIsTriedAgainAfterUnloadingModules) {
   const SoftwareControls controls(broker.driver().path);
   if (!controls) GTEST_SKIP() << "no real driver fails when it is told to";
   PluginInstance instance = active("plain");

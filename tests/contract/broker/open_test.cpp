@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST_F(BrokerTest, SaysWhichDriverAndDevicesAndWhy) {
+TEST_F(BrokerTest, BrokerReportsDriverDevicesAndReason) {
   EXPECT_TRUE(broker.has_driver());
   EXPECT_NE(broker.driver().kind, DriverChoice::automatic);
   EXPECT_GE(broker.driver().version, 12040);
@@ -29,7 +29,7 @@ TEST_F(BrokerTest, SaysWhichDriverAndDevicesAndWhy) {
   EXPECT_EQ(said("driver").size(), 1u);
 }
 
-TEST_F(BrokerTest, OpensTwiceAndAgain) {
+TEST_F(BrokerTest, SecondBrokerOpensAndClosesBesideTheFirst) {
   {
     Broker second = Broker::open();
     EXPECT_EQ(second.driver().path, broker.driver().path);
@@ -53,7 +53,7 @@ TEST_F(BrokerTest, CloseRefusesWhileSomethingIsAlive) {
   broker.close();
 }
 
-TEST_F(BrokerTest, ABrokerThatEndsTooEarlySaysSoAndHurtsNobody) {
+TEST_F(BrokerTest, BrokerDestroyedBeforeItsInstancesReportsThemAndTheyWork) {
   auto early = std::make_unique<Broker>(Broker::open(options()));
   const PluginLibrary library = early->load(test_plugin("behaviours"));
   PluginInstance instance = early->create(library, "affine");
@@ -63,7 +63,7 @@ TEST_F(BrokerTest, ABrokerThatEndsTooEarlySaysSoAndHurtsNobody) {
   EXPECT_TRUE(instance.active());
 }
 
-TEST_F(BrokerTest, MovesKeepEverything) {
+TEST_F(BrokerTest, MovedBrokerKeepsItsInstances) {
   PluginInstance instance = active("affine");
   Broker moved = std::move(broker);
   EXPECT_TRUE(moved.has_driver());
@@ -72,7 +72,7 @@ TEST_F(BrokerTest, MovesKeepEverything) {
   EXPECT_EQ(run({&instance}).size(), 8u * 4 * 4);
 }
 
-TEST(WithoutDriverTest, DescribesAndRefusesToCreate) {
+TEST(WithoutDriverTest, BrokerWithoutDriverDescribesAndRefusesToCreate) {
   Broker broker = Broker::open_without_driver();
   EXPECT_FALSE(broker.has_driver());
   const PluginLibrary library = broker.load(test_plugin("behaviours"));
@@ -84,18 +84,18 @@ TEST(WithoutDriverTest, DescribesAndRefusesToCreate) {
 }
 
 // In children: what is said about a device that an MPS server shares.
-TEST_F(BrokerTest, DISABLED_TellsOfMps) {
+TEST_F(BrokerTest, DISABLED_PrintsWhatIsSaidOfMps) {
   const PluginInstance instance = create("affine");
   std::printf("client %d, %zu records, %s\n", broker.devices()[0].mps ? 1 : 0, said("mps").size(),
               instance.lease().reason.c_str());
 }
 
-TEST(MpsTest, AClientIsToldWhatThatTakesAway) {
+TEST(MpsTest, HostUnderMpsIsWarnedOfLostIsolation) {
   Environment environment{{"CTXBROKER_DRIVER", "software"},
                           {"CTXBROKER_SOFTWARE_MPS", "/run/own"},
                           {"CUDA_MPS_PIPE_DIRECTORY", "/run/own"}};
   const auto said = [&] {
-    const ChildResult child = run_child("BrokerTest.DISABLED_TellsOfMps", environment);
+    const ChildResult child = run_child("BrokerTest.DISABLED_PrintsWhatIsSaidOfMps", environment);
     EXPECT_EQ(child.exit_code, 0) << child.output;
     return child.output;
   };
@@ -107,7 +107,7 @@ TEST(MpsTest, AClientIsToldWhatThatTakesAway) {
 
 // ---- Options that cannot be meant -----------------------------------------------------------
 
-TEST_F(BrokerTest, RefusesEnumeratorsThatDoNotExist) {
+TEST_F(BrokerTest, UnknownEnumeratorsInOptionsAreRefused) {
   BrokerOptions wrong = options();
   wrong.driver = static_cast<DriverChoice>(77);
   EXPECT_THAT(error_text(ErrorKind::driver_choice, [&] { return Broker::open(wrong); }),
@@ -131,7 +131,7 @@ TEST_F(BrokerTest, RefusesEnumeratorsThatDoNotExist) {
               HasSubstr("InstanceOptions::device"));
 }
 
-TEST_F(BrokerTest, RefusesATimeThatIsNegative) {
+TEST_F(BrokerTest, NegativeTimeoutInOptionsIsRefused) {
   BrokerOptions wrong = options();
   wrong.end_timeout = std::chrono::milliseconds(-1);
   EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return Broker::open(wrong); }),
@@ -161,7 +161,7 @@ TEST_F(BrokerTest, TheLongestTimeIsALimitThatHealthyWorkKeeps) {
 
 // ---- In children: another environment, another process's CUDA -------------------------------
 
-TEST(DriverChildTest, DISABLED_OpensBroker) {
+TEST(DriverChildTest, DISABLED_PrintsHowABrokerOpens) {
   try {
     Broker broker = Broker::open();
     std::printf("opened %s\n", to_string(broker.driver().kind));
@@ -171,7 +171,8 @@ TEST(DriverChildTest, DISABLED_OpensBroker) {
 }
 
 std::string opened_with(const Environment& environment) {
-  const ChildResult child = run_child("DriverChildTest.DISABLED_OpensBroker", environment);
+  const ChildResult child =
+      run_child("DriverChildTest.DISABLED_PrintsHowABrokerOpens", environment);
   EXPECT_EQ(child.exit_code, 0) << child.output;
   return child.output;
 }
@@ -186,7 +187,7 @@ TEST(DriverTest, TheSoftwareDeviceIsFoundBesideTheLibrary) {
   EXPECT_THAT(opened_with({{"CTXBROKER_DRIVER", "software"}}), HasSubstr("opened software"));
 }
 
-TEST(DriverTest, NoDeviceAtAllIsSaid) {
+TEST(DriverTest, OpenWithoutAnyDeviceIsAnError) {
   EXPECT_THAT(opened_with({{"CTXBROKER_DRIVER", "software"}, {"CTXBROKER_SOFTWARE_DEVICES", "0"}}),
               AllOf(HasSubstr("kind no-device"), HasSubstr("CTXBROKER_SOFTWARE_DEVICES")));
 }

@@ -56,7 +56,7 @@ TEST_P(OwnedTest, AStreamIsDestroyedAtTheEndOfItsOwner) {
   EXPECT_EQ(streams_of(tenant), 1u);
 }
 
-TEST_P(OwnedTest, MovingHandsOverWhatIsOwned) {
+TEST_P(OwnedTest, MovedOwnerHandsOverItsMemoryOrStream) {
   Tenant tenant = open();
   DeviceMemory one(tenant, 4096), two(tenant, 8192);
   const std::uint64_t address = one.address();
@@ -76,7 +76,7 @@ TEST_P(OwnedTest, MovingHandsOverWhatIsOwned) {
   EXPECT_EQ(streams_of(tenant), 1u);
 }
 
-TEST_P(OwnedTest, WhatIsDetachedStaysWithTheTenant) {
+TEST_P(OwnedTest, DetachedMemoryAndStreamsStayWithTheTenant) {
   Tenant tenant = open();
   std::uint64_t address = 0;
   CUstream stream = nullptr;
@@ -146,7 +146,7 @@ TEST_P(OwnedTest, AfterALossTheOwnersEndInPeace) {
   EXPECT_EQ(tenant.memory_bytes(), 8192u) << "in the next generation";
 }
 
-TEST_P(OwnedTest, WhatCannotBeMadeIsAnErrorAndOwnsNothing) {
+TEST_P(OwnedTest, FailedAllocationOrStreamIsAnErrorAndOwnsNothing) {
   Tenant tenant = open();
   EXPECT_THAT(
       error_text(ErrorKind::invalid_argument, [&] { static_cast<void>(DeviceMemory(tenant, 0)); }),

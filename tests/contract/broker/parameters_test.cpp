@@ -30,7 +30,7 @@ class ParametersTest : public BrokerTest {
   }
 };
 
-TEST_F(ParametersTest, OfEveryTypeReachThePlugin) {
+TEST_F(ParametersTest, ParametersOfEveryTypeReachThePlugin) {
   instance.set_parameter("count", 7);
   instance.set_parameter("mode", 2);
   instance.set_text("title", "Grün");
@@ -60,7 +60,7 @@ TEST_F(ParametersTest, OfEveryTypeReachThePlugin) {
   EXPECT_EQ(instance.parameter("centre"), -3);
 }
 
-TEST_F(ParametersTest, AreDescribedToTheHost) {
+TEST_F(ParametersTest, ParametersAreDescribedToTheHost) {
   const auto& all = instance.description().parameters;
   EXPECT_EQ(all[0].group, "Strength");
   EXPECT_EQ(all[0].skew, 3);
@@ -118,7 +118,7 @@ TEST_F(ParametersTest, AFilesPathBecomesAbsolute) {
   EXPECT_EQ(instance.text("response"), "");
 }
 
-TEST_F(ParametersTest, ByIndexAnswersWithAStatus) {
+TEST_F(ParametersTest, SetParameterByIndexAnswersWithAStatus) {
   instance.activate(test_sizes);
   EXPECT_EQ(instance.set_parameter(0, 4), ParameterStatus::set);
   EXPECT_EQ(instance.set_parameter(1, {4, 3, 2, 1}), ParameterStatus::set);
@@ -137,7 +137,7 @@ TEST_F(ParametersTest, ByIndexAnswersWithAStatus) {
   EXPECT_EQ(instance.set_parameter(3, 4), ParameterStatus::set);
 }
 
-TEST_F(ParametersTest, BecomeTextAndBack) {
+TEST_F(ParametersTest, ParameterValuesBecomeTextAndBack) {
   EXPECT_EQ(to_text("amount", 2.5), "2.5 dB");
   EXPECT_EQ(to_text("on", 1), "on");
   EXPECT_EQ(to_text("mode", 1), "loud");
@@ -154,7 +154,7 @@ TEST_F(ParametersTest, BecomeTextAndBack) {
   EXPECT_EQ(instance.parameter("gain"), 0) << "nothing was set";
 }
 
-TEST_F(ParametersTest, TextThatIsNoValueIsRefusedByWhoKnows) {
+TEST_F(ParametersTest, TextThatIsNoValueIsRefusedWithTheAllowedOnes) {
   const auto refused = [&](const char* id, const char* text) {
     return error_text(ErrorKind::parameter_value,
                       [&] { static_cast<void>(instance.from_text(id, text)); });
@@ -171,7 +171,7 @@ TEST_F(ParametersTest, TextThatIsNoValueIsRefusedByWhoKnows) {
 }
 
 // Threads set a colour whose numbers are equal. No job may see two that differ.
-TEST_F(ParametersTest, OtherThreadsSetThemWhileJobsRun) {
+TEST_F(ParametersTest, ParametersSetByOtherThreadsAreNeverTornInAJob) {
   instance.set_parameter("centre", {0, 0});
   instance.activate(test_sizes);
   std::atomic<bool> end{false};

@@ -41,7 +41,7 @@ TEST_F(PlacementTest, RoundRobinTakesTenantsInTurnAndSaysSo) {
   EXPECT_EQ(said("placement")[1], "on device 1: the host asked for round-robin");
 }
 
-TEST_F(PlacementTest, ATenantStaysTogetherUnlessADeviceIsNamed) {
+TEST_F(PlacementTest, TenantStaysOnOneDeviceUnlessAnotherIsNamed) {
   const PluginInstance first = on(round_robin, "behaviours");
   const PluginInstance second = on(round_robin, "behaviours_twin");
   ASSERT_EQ(device_of(second), 1);
@@ -54,14 +54,14 @@ TEST_F(PlacementTest, ATenantStaysTogetherUnlessADeviceIsNamed) {
   EXPECT_EQ(device_of(on({}, "behaviours_twin", "bias")), 1);
 }
 
-TEST_F(PlacementTest, WithoutAWordItIsWithTheTenantElseOnDeviceZero) {
+TEST_F(PlacementTest, DefaultDeviceIsTheTenantsElseDeviceZero) {
   EXPECT_EQ(device_of(on({}, "behaviours")), 0);
   const PluginInstance named = on(Placement(1), "behaviours");
   EXPECT_EQ(device_of(on({}, "behaviours", "bias")), 1);
   EXPECT_EQ(device_of(on({}, "behaviours_twin")), 0) << "another tenant";
 }
 
-TEST_F(PlacementTest, MostFreeMemoryIsAskedOfDevicesInUse) {
+TEST_F(PlacementTest, MostFreeMemoryComparesDevicesInUse) {
   for (int device = 0; device < devices(); ++device) broker.use_device(device);
   // All but one hold a megabyte; what counts is not the number of leases, which is the same.
   std::vector<PluginInstance> holders;
@@ -76,7 +76,7 @@ TEST_F(PlacementTest, MostFreeMemoryIsAskedOfDevicesInUse) {
   EXPECT_EQ(device_of(on(most_free_memory, "behaviours_twin")), 0);
 }
 
-TEST_F(PlacementTest, AskingTouchesNoDeviceThatIsNotInUse) {
+TEST_F(PlacementTest, MostFreeMemoryTouchesNoUnusedDevice) {
   const RawDriver driver(broker.driver().path);
   const int chosen = device_of(on(most_free_memory, "behaviours"));
   for (int device = 0; device < devices(); ++device) {

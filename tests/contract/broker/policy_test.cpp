@@ -36,7 +36,7 @@ TEST_F(PolicyContractTest, APolicyForAnIdDecidesForItsLibraryAndTheReasonNamesIt
 
 // A tenant has one lease per device: what is said of its plug-ins is weighed, whichever comes
 // first.
-TEST_F(PolicyContractTest, WherePluginsOfALibraryDifferTheStrongestIsTheTenants) {
+TEST_F(PolicyContractTest, TenantGetsTheStrongestLeaseOfItsPluginsPolicies) {
   const struct {
     const char *affine, *bias, *why;
     LeaseKind granted;
@@ -70,7 +70,7 @@ TEST_F(PolicyContractTest, WherePluginsOfALibraryDifferTheStrongestIsTheTenants)
   }
 }
 
-TEST_F(PolicyContractTest, TheHostsOptionsStandAboveIt) {
+TEST_F(PolicyContractTest, HostsOptionsOutrankThePolicy) {
   Broker governed = with(private_for_affine);
   InstanceOptions options;
   options.lease = LeaseChoice(LeaseKind::shared);
@@ -80,7 +80,7 @@ TEST_F(PolicyContractTest, TheHostsOptionsStandAboveIt) {
   EXPECT_EQ(lease.reason, "the host asked for shared");
 }
 
-TEST_F(PolicyContractTest, ItStandsAboveThePluginsWishes) {
+TEST_F(PolicyContractTest, PolicyOutranksThePluginsWishes) {
   // Without a policy this library gets private, because one of its plug-ins wishes it.
   Broker governed = with(R"("for_all": {"lease": "shared"})");
   const LeaseInfo lease = governed.create(governed.load(test_plugin("wishes")), "affine").lease();
@@ -122,7 +122,7 @@ TEST_F(PolicyContractTest, ADeviceThatIsNotThereIsAnErrorOfTheInstance) {
   EXPECT_EQ(governed.create(library, "affine", options).lease().device, 0);
 }
 
-TEST_F(PolicyContractTest, TheShieldIsToldPerDevice) {
+TEST_F(PolicyContractTest, ShieldIsReportedPerDevice) {
   Broker fresh = Broker::open(options());
   fresh.use_device(0);
   const ShieldInfo shield = fresh.shield(0);

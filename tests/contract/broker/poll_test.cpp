@@ -76,7 +76,7 @@ void for_a_while(Work work) {
   while (std::chrono::steady_clock::now() < end) work();
 }
 
-TEST_F(PollTest, CallsBackBesideJobs) {
+TEST_F(PollTest, PollCallsPluginsBackBesideRunningJobs) {
   PluginInstance instance = create("asks");
   for (int round = 0; round < 20; ++round) {
     instance.activate(test_sizes);
@@ -181,7 +181,7 @@ TEST_F(PollTest, ATenantAllocatesBesideLosses) {
 }
 
 // A look at the leases holds one for a moment. It must not keep the lease of a closed tenant.
-TEST_F(PollTest, ATenantEndsBesideALookAtTheLeases) {
+TEST_F(PollTest, TenantClosesWhileAnotherThreadReadsTheLeases) {
   const Meanwhile look([&] { static_cast<void>(broker.leases()); });
   for_a_while([&] {
     Tenant host = broker.host();

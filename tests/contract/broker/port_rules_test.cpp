@@ -29,7 +29,7 @@ struct BrokenRule {
 
 class PortRulesTest : public BrokerTest, public ::testing::WithParamInterface<BrokenRule> {};
 
-TEST_P(PortRulesTest, IsRefusedWithThePlugInThePortAndTheRule) {
+TEST_P(PortRulesTest, BrokenPortRuleIsRefusedWithPluginPortAndRule) {
   const BrokenRule& broken = GetParam();
   const PortFault fault(broken.fault);
   for (int attempt = 0; attempt < 2; ++attempt) {  // a refusal leaves nothing behind
@@ -97,12 +97,12 @@ class SoundPortsTest : public BrokerTest {
 };
 
 // The control: these tests see the fault and nothing else.
-TEST_F(SoundPortsTest, WithoutAFaultTheInputIsPassedOn) {
+TEST_F(SoundPortsTest, SoundPluginPassesItsInputOn) {
   PluginInstance instance = active_ports();
   EXPECT_EQ(run({&instance})[5], 5.0F);
 }
 
-TEST_F(SoundPortsTest, WithoutWorkResultsAreZero) {
+TEST_F(SoundPortsTest, ResultOfABypassedPluginIsZero) {
   PluginInstance instance = active_ports();
   Graph graph(broker,
               {{{"in"}},
@@ -118,7 +118,7 @@ TEST_F(SoundPortsTest, WithoutWorkResultsAreZero) {
   EXPECT_EQ(found, 0u);
 }
 
-TEST_F(SoundPortsTest, AGeneratorHasNothingToPassOn) {
+TEST_F(SoundPortsTest, BypassOfAGeneratorIsAnError) {
   const PortFault fault("generator");
   PluginInstance instance = active_ports();
   Graph graph(broker, {{}, {{"out"}}, {{"ports", &instance}}, {{"ports", "out"}}}, test_sizes);
@@ -130,7 +130,7 @@ TEST_F(SoundPortsTest, AGeneratorHasNothingToPassOn) {
               AllOf(HasSubstr("plug-in ports answered CTXB_BYPASS"), HasSubstr("output out")));
 }
 
-TEST_F(SoundPortsTest, AnotherFormatIsNotPassedOn) {
+TEST_F(SoundPortsTest, BypassToAnotherFormatIsAnError) {
   const PortFault fault("other_channels");
   PluginInstance instance = active_ports();
   Graph graph(broker,

@@ -56,7 +56,7 @@ class PresetTest : public BrokerTest {
   PluginInstance instance = make("parameters");
 };
 
-TEST_F(PresetTest, SetsAnotherInstanceToTheSame) {
+TEST_F(PresetTest, PresetSetsAnotherInstanceToTheSameValues) {
   set_all(instance);
   instance.set_parameter("on", 1);
   const Preset preset = parse_preset(to_json(save_preset(instance)));
@@ -70,7 +70,7 @@ TEST_F(PresetTest, SetsAnotherInstanceToTheSame) {
   EXPECT_EQ(other.parameter_value("centre"), ParameterValue(-1, 1.0 / 3)) << "every bit";
 }
 
-TEST_F(PresetTest, SurvivesAnUpgrade) {
+TEST_F(PresetTest, PresetOfAnOlderVersionIsLoadedWithRemarks) {
   set_all(instance);
   PluginInstance newer = make("parameters_upgraded");
   newer.set_parameter("fresh", 1);
@@ -121,7 +121,7 @@ TEST_F(PresetTest, ValuesThatAreNotAllowedBecomeTheNearestOrTheDefault) {
   EXPECT_EQ(instance.text("response"), "");
 }
 
-TEST_F(PresetTest, OfAnotherPluginIsRefused) {
+TEST_F(PresetTest, PresetOfAnotherPluginIsRefused) {
   const std::string before = shown(instance);
   EXPECT_THAT(
       error_text(ErrorKind::preset, [&] { load_preset(instance, save_preset(create("affine"))); }),
@@ -139,7 +139,7 @@ TEST_F(PresetTest, AStateThatThePluginRefusesChangesNothing) {
   EXPECT_EQ(shown(instance), before);
 }
 
-TEST_F(PresetTest, AnActiveInstanceTakesWhatItCanChangeThen) {
+TEST_F(PresetTest, ActiveInstanceLoadsOnlyChangeableValues) {
   PluginInstance newer = make("parameters_upgraded");  // has no state
   newer.set_parameter("amount", 2);
   newer.set_parameter("tint", {1, 2, 3, 4});

@@ -33,7 +33,7 @@ std::size_t count(const std::vector<Range>& ranges, const std::string& text) {
 
 class ProfilerTest : public BrokerTest {};
 
-TEST_F(ProfilerTest, DISABLED_Works) {
+TEST_F(ProfilerTest, DISABLED_PrintsTheRangesOfJobs) {
   PluginInstance first = active("affine"), second = active("scratch");
   for (int job = 0; job < 3; ++job) run({&first, &second});
   first.deactivate();
@@ -63,15 +63,15 @@ TEST_F(ProfilerTest, DISABLED_Works) {
   }
 }
 
-TEST(ProfilerInAProcessTest, SeesJobsAndPluginCalls) {
-  const ChildResult child = run_child("ProfilerTest.DISABLED_Works",
+TEST(ProfilerInAProcessTest, ProfilerSeesJobsAndPluginCalls) {
+  const ChildResult child = run_child("ProfilerTest.DISABLED_PrintsTheRangesOfJobs",
                                       {{"NVTX_INJECTION64_PATH", test_plugin("nvtx_injection")}});
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, HasSubstr("1 process affine"));
 }
 
-TEST(ProfilerInAProcessTest, IsNotLoadedUnasked) {
-  const ChildResult child = run_child("ProfilerTest.DISABLED_Works");
+TEST(ProfilerInAProcessTest, ProfilerLibraryIsNotLoadedUnasked) {
+  const ChildResult child = run_child("ProfilerTest.DISABLED_PrintsTheRangesOfJobs");
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, HasSubstr("ranges: 0\n"));
 }

@@ -130,7 +130,7 @@ TEST_P(RealtimeTest, AWarmJobNeitherAllocatesNorLocks) {
 }
 
 // The host may begin to record at any time.
-TEST_P(RealtimeTest, NorDoesTheFirstJobOfATimeline) {
+TEST_P(RealtimeTest, FirstJobOfATimelineNeitherAllocatesNorLocks) {
   PluginInstance first = active_in_realtime("affine"), second = active_in_realtime("bias");
   Graph graph(broker, {&first, &second}, test_sizes);
   graph.process(samples, samples, {});
@@ -145,7 +145,7 @@ TEST_P(RealtimeTest, SettingAParameterNeitherAllocatesNorLocks) {
 }
 
 // The controls: what does allocate and lock is counted.
-TEST_P(RealtimeTest, WhatAllocatesAndLocksIsSeen) {
+TEST_P(RealtimeTest, CallsThatAllocateOrLockAreCounted) {
   EXPECT_GT(counted([&] { static_cast<void>(broker.metrics()); }).allocations, 0u);
   EXPECT_GT(counted([&] { static_cast<void>(broker.metrics()); }).locks, 0u);
   PluginInstance alone = active_in_realtime("one_at_a_time");

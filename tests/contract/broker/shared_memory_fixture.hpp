@@ -173,7 +173,7 @@ class OtherProcess {
     connection_ = std::make_unique<Connection>(ends[0]);
     child_ = std::async(std::launch::async, [end = ends[1]] {
       const Descriptor own(end);
-      return run_child("SharedMemoryTest.DISABLED_MakesAndSendsIt",
+      return run_child("SharedMemoryTest.DISABLED_OtherProcessMakesAndSendsMemory",
                        {{shared_memory_socket, std::to_string(end)}});
     });
     auto [size, descriptor] = connection_->receive();

@@ -14,7 +14,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 // The other process. It gives its memory back when it is told to, and ends.
-TEST_F(SharedMemoryTest, DISABLED_MakesAndSendsIt) {
+TEST_F(SharedMemoryTest, DISABLED_OtherProcessMakesAndSendsMemory) {
   const char* const socket = std::getenv(shared_memory_socket);
   ASSERT_NE(socket, nullptr) << "only the test below starts it";
   const Connection parent(std::atoi(socket));
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SharedFramesTest,
                                            LeaseKind::green),
                          [](const auto& test) { return std::string(to_string(test.param)); });
 
-TEST_F(SharedMemoryTest, TwoTenantsShareItAndEachGivesItsPartBack) {
+TEST_F(SharedMemoryTest, TwoTenantsShareMemoryAndEachReleasesItsPart) {
   Tenant maker = broker.open_tenant("maker"), user = broker.open_tenant("user");
   DeviceMemory made = DeviceMemory::shareable(maker, bytes);
   EXPECT_GE(made.bytes(), bytes);
@@ -89,7 +89,7 @@ TEST_F(SharedMemoryTest, TwoTenantsShareItAndEachGivesItsPartBack) {
   EXPECT_THAT(said("ledger"), ::testing::IsEmpty());
 }
 
-TEST_F(SharedMemoryTest, ItOutlivesALossOfTheLease) {
+TEST_F(SharedMemoryTest, SharedMemoryOutlivesALossOfTheLease) {
   for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
     Tenant tenant = broker.open_tenant("maker", {LeaseChoice(kind)});
     DeviceMemory made = DeviceMemory::shareable(tenant, bytes);
@@ -103,7 +103,7 @@ TEST_F(SharedMemoryTest, ItOutlivesALossOfTheLease) {
   }
 }
 
-TEST_F(SharedMemoryTest, WhatCannotBeImportedIsRefusedAndNothingIsHeld) {
+TEST_F(SharedMemoryTest, BadDescriptorIsRefusedOnImportAndNothingIsHeld) {
   Tenant tenant = broker.open_tenant("user");
   const DeviceMemory made = DeviceMemory::shareable(tenant, bytes);
   const Descriptor descriptor = exported(made);
@@ -130,7 +130,7 @@ TEST_F(SharedMemoryTest, WhatCannotBeImportedIsRefusedAndNothingIsHeld) {
   EXPECT_TRUE(good);
 }
 
-TEST_F(SharedMemoryTest, OnlyWhatWasMadeToBeSharedIsExported) {
+TEST_F(SharedMemoryTest, OnlyShareableMemoryIsExported) {
   Tenant tenant = broker.open_tenant("maker"), other = broker.open_tenant("other");
   const DeviceMemory plain(tenant, bytes), none;
   DeviceMemory made = DeviceMemory::shareable(tenant, bytes);
@@ -146,7 +146,7 @@ TEST_F(SharedMemoryTest, OnlyWhatWasMadeToBeSharedIsExported) {
   refusal(made, ErrorKind::wrong_state);
 }
 
-TEST_F(SharedMemoryTest, WhatFailsHalfwayIsUndone) {
+TEST_F(SharedMemoryTest, FailedExportOrImportIsUndone) {
   const SoftwareControls controls(broker.driver().path);
   if (!controls) GTEST_SKIP() << "only the software device fails on demand";
   Tenant tenant = broker.open_tenant("maker");
@@ -171,7 +171,7 @@ TEST_F(SharedMemoryTest, WhatFailsHalfwayIsUndone) {
 }
 
 // Where there is no need for it, memory of another process's choice does not come in by legacy IPC.
-TEST_F(SharedMemoryTest, LegacyIpcIsForDevicesWithoutDescriptors) {
+TEST_F(SharedMemoryTest, LegacyIpcIsRefusedWhereDescriptorsWork) {
   Tenant tenant = broker.open_tenant("user");
   std::string content("ctxbroker IPC 1");
   content.resize(16 + sizeof(CUuuid) + sizeof(CUipcMemHandle));
@@ -181,7 +181,7 @@ TEST_F(SharedMemoryTest, LegacyIpcIsForDevicesWithoutDescriptors) {
               HasSubstr("is not device memory that a driver has exported"));
 }
 
-TEST_F(SharedMemoryTest, HostsInCShareItToo) {
+TEST_F(SharedMemoryTest, HostInCSharesMemory) {
   ctxb_broker* host = nullptr;
   ctxb_tenant* tenant = nullptr;
   ASSERT_EQ(ctxb_broker_open(nullptr, &host), CTXB_OK) << ctxb_last_error();

@@ -34,7 +34,7 @@ class ShieldTest : public BrokerTest {
 // In a process of their own: brokers that other tests leave behind hold the primary too.
 class ShieldChildTest : public ShieldTest {};
 
-TEST_F(ShieldTest, StandsAgainstResetsAndReleasesOnEveryThread) {
+TEST_F(ShieldTest, ShieldHoldsAgainstResetsAndReleasesOnEveryThread) {
   PluginInstance shared = active("affine", LeaseKind::shared);
   PluginInstance green = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
                                        {Placement(0), LeaseChoice(LeaseKind::green), 0});
@@ -59,7 +59,7 @@ TEST_F(ShieldTest, StandsAgainstResetsAndReleasesOnEveryThread) {
   EXPECT_TRUE(driver.primary_is_active(0));
 }
 
-TEST_F(ShieldChildTest, DISABLED_WithoutItTheSameCallsDestroyThePrimary) {
+TEST_F(ShieldChildTest, DISABLED_UnshieldedPrimaryIsDestroyedByTheSameCalls) {
   EXPECT_FALSE(driver.primary_is_active(0)) << "nothing has used the device yet";
   for (const char* symbol : {"cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2"}) {
     driver.retain_primary(0);
@@ -118,7 +118,7 @@ TEST_F(ShieldChildTest, DISABLED_AClosedBrokerHoldsNothingAndAnotherCanBeOpened)
 
 // A driver without green contexts, or one that makes none: nothing keeps the primary. Its end is
 // known at the next guard and the next job, before anything is done with its handle.
-TEST_F(ShieldChildTest, DISABLED_WithoutItTheNextUseSeesThatThePrimaryIsGone) {
+TEST_F(ShieldChildTest, DISABLED_NextUseAfterResetOfAnUnshieldedPrimaryMakesItAnew) {
   const SoftwareControls controls(broker.driver().path);
   controls.fail_call("cuGreenCtxCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
   Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::shared)});
@@ -155,26 +155,26 @@ TEST_F(ShieldChildTest, DISABLED_WithoutItTheNextUseSeesThatThePrimaryIsGone) {
   controls.stop_counting();
 }
 
-TEST_F(ShieldTest, WithoutItTheNextUseSeesThatThePrimaryIsGone) {
+TEST_F(ShieldTest, NextUseAfterResetOfAnUnshieldedPrimaryMakesItAnew) {
   if (broker.driver().kind != DriverChoice::software) {
     GTEST_SKIP() << "only the software device can be told to make no green context";
   }
   const ChildResult child =
-      run_child("ShieldChildTest.DISABLED_WithoutItTheNextUseSeesThatThePrimaryIsGone");
+      run_child("ShieldChildTest.DISABLED_NextUseAfterResetOfAnUnshieldedPrimaryMakesItAnew");
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
 }
 
 class InAFreshProcess : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(InAFreshProcess, Passes) {
+TEST_P(InAFreshProcess, ChildTestPasses) {
   const ChildResult child = run_child(std::string("ShieldChildTest.DISABLED_") + GetParam());
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shield, InAFreshProcess,
-                         ::testing::Values("WithoutItTheSameCallsDestroyThePrimary",
+                         ::testing::Values("UnshieldedPrimaryIsDestroyedByTheSameCalls",
                                            "AnUnusedDeviceStaysUntouched",
                                            "APrimaryThatIsInUseAtOpenIsShieldedAtOnce",
                                            "AClosedBrokerHoldsNothingAndAnotherCanBeOpened"),

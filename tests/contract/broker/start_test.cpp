@@ -73,7 +73,7 @@ TEST_F(StartChildTest, DISABLED_AHostThatUsedCudaBeforeKeepsWhatItHad) {
   EXPECT_FALSE(driver.primary_is_active(0));
 }
 
-TEST_F(StartChildTest, DISABLED_AHundredBrokersLeaveNothing) {
+TEST_F(StartChildTest, DISABLED_HundredBrokersLeaveNoThreadDescriptorOrMemory) {
   for (int warm = 0; warm < 10; ++warm) open_work_close();
   const ProcessState before = process_state();
   const std::size_t heap = mallinfo2().uordblks;
@@ -87,7 +87,7 @@ TEST_F(StartChildTest, DISABLED_AHundredBrokersLeaveNothing) {
   EXPECT_LE(mallinfo2().uordblks, heap + static_cast<std::size_t>(lives) * 16384);
 }
 
-TEST_F(StartChildTest, DISABLED_ExitInsideAGuard) {
+TEST_F(StartChildTest, DISABLED_ExitInsideAGuardIsClean) {
   static Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::green)});
   const Guard outer(tenant);
   const Guard inner(tenant);
@@ -95,7 +95,7 @@ TEST_F(StartChildTest, DISABLED_ExitInsideAGuard) {
   std::exit(0);
 }
 
-TEST_F(StartChildTest, DISABLED_ExitWithOtherThreadsInside) {
+TEST_F(StartChildTest, DISABLED_ExitWithOtherThreadsInsideIsClean) {
   // Nothing here ends before the process.
   auto* tenants = new std::vector<Tenant>;
   for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
@@ -126,7 +126,7 @@ TEST_F(StartChildTest, DISABLED_ExitWithOtherThreadsInside) {
   std::exit(0);
 }
 
-TEST_F(StartChildTest, DISABLED_ExitWithAnActivePluginAndItsGraph) {
+TEST_F(StartChildTest, DISABLED_ExitWithAnActivePluginAndItsGraphIsClean) {
   static PluginInstance instance = active("affine");
   auto* graph = new Graph(broker, {&instance}, test_sizes);
   float pixel[4] = {};
@@ -142,7 +142,7 @@ ChildResult in_a_child(const std::string& test) {
 
 class StartTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(StartTest, Passes) {
+TEST_P(StartTest, ChildTestPasses) {
   const ChildResult child = in_a_child(GetParam());
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
@@ -150,20 +150,21 @@ TEST_P(StartTest, Passes) {
 
 INSTANTIATE_TEST_SUITE_P(HowThingsStart, StartTest,
                          ::testing::Values("AHostThatUsedCudaBeforeKeepsWhatItHad",
-                                           "AHundredBrokersLeaveNothing"),
+                                           "HundredBrokersLeaveNoThreadDescriptorOrMemory"),
                          [](const auto& test) { return std::string(test.param); });
 
 class ExitTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(ExitTest, IsNoError) {
+TEST_P(ExitTest, ExitWithoutCleanUpIsNoError) {
   const ChildResult child = in_a_child(GetParam());
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, HasSubstr("exits "));
 }
 
 INSTANTIATE_TEST_SUITE_P(HowThingsEnd, ExitTest,
-                         ::testing::Values("ExitInsideAGuard", "ExitWithOtherThreadsInside",
-                                           "ExitWithAnActivePluginAndItsGraph"),
+                         ::testing::Values("ExitInsideAGuardIsClean",
+                                           "ExitWithOtherThreadsInsideIsClean",
+                                           "ExitWithAnActivePluginAndItsGraphIsClean"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_F(BrokerTest, ATenantThatEndsWhileAThreadIsInsideLeavesThatThreadAlone) {

@@ -136,7 +136,7 @@ TEST_F(BrokerTest, AThousandRandomSequencesLeaveEveryThreadAsItWas) {
 }
 
 // The positive control: the same misdeeds without a guard do leave another stack behind.
-TEST_F(BrokerTest, WithoutGuardsTheSameSequencesLeaveDisorder) {
+TEST_F(BrokerTest, RandomSequencesWithoutGuardsLeaveDisorder) {
   Field field(broker, {LeaseKind::private_own, LeaseKind::private_own});
   const RawDriver& driver = field.driver;
   int disorder = 0;

@@ -44,7 +44,7 @@ TEST_P(TenantTest, AGuardPutsTheThreadIntoTheLeaseAndOutAgain) {
   driver.destroy_context(own);
 }
 
-TEST_P(TenantTest, TwoTenantsOnOneDeviceAreNotTakenForOne) {
+TEST_P(TenantTest, TwoTenantsOnOneDeviceHaveSeparateLeases) {
   Tenant one = open("one"), two = open("two");
   const Guard outer(one);
   CUcontext first = driver.current();
@@ -59,7 +59,7 @@ TEST_P(TenantTest, TwoTenantsOnOneDeviceAreNotTakenForOne) {
   EXPECT_EQ(GetParam() == LeaseKind::shared, one.lease().context == two.lease().context);
 }
 
-TEST_P(TenantTest, WhatTheCodeInsideDidIsRepairedAndStruck) {
+TEST_P(TenantTest, ContextStackChangedInRunIsRepairedAndStruck) {
   Tenant tenant = open();
   tenant.run(0, [&] { driver.push(tenant.lease().context); });
   tenant.run(0, [&] { driver.pop(); });
@@ -76,7 +76,7 @@ TEST_P(TenantTest, AnExceptionPassesAndTheThreadIsRestored) {
   EXPECT_EQ(driver.current(), nullptr);
 }
 
-TEST_P(TenantTest, ManyThreadsAreInsideAtOnce) {
+TEST_P(TenantTest, SixThreadsAreInsideATenantAtOnce) {
   Tenant tenant = open();
   constexpr int threads = 6;
   std::atomic<int> arrived{0}, wrong{0};
@@ -113,7 +113,7 @@ TEST_P(TenantTest, CloseIsRefusedWhileAThreadIsInside) {
   EXPECT_EQ(tenant.name(), "filter") << "who it was can still be asked";
 }
 
-TEST_P(TenantTest, WhatItForgotIsGivenBackAtCloseAlsoAfterALoss) {
+TEST_P(TenantTest, CloseReleasesForgottenMemoryAlsoAfterALoss) {
   Tenant keeper = broker.host();  // the device stays in use
   const auto free_memory = [&] {
     const Guard guard(keeper);
@@ -157,7 +157,7 @@ TEST_F(BrokerTest, AGreenContextGoesToTheNextLeaseOfItsShape) {
   EXPECT_NE(second.lease().context, before.context) << "what was given up is not used again";
 }
 
-TEST_P(TenantTest, OnlyItsOwnIsGivenBack) {
+TEST_P(TenantTest, TenantReleasesOnlyItsOwnMemoryAndStreams) {
   Tenant one = open("one"), two = open("two");
   const std::uint64_t address = one.allocate(4096);
   EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { two.release(address); }),
@@ -178,7 +178,7 @@ TEST_P(TenantTest, ALossIsRenewedByTheNextGuard) {
   EXPECT_EQ(driver.current(), tenant.lease().context);
 }
 
-TEST_P(TenantTest, WhatItsOwnCallsReturnIsKnownWhenTheHostTells) {
+TEST_P(TenantTest, ReportedStatusesThatAreNoFaultLoseNoLease) {
   Tenant tenant = open();
   EXPECT_EQ(tenant.report_status(CUDA_SUCCESS), LeaseState::lost) << "there is none yet";
   const LeaseInfo old = tenant.lease();
@@ -237,7 +237,7 @@ TEST_P(TenantTest, LibrariesAreLoadedUnderGuardAndEndWithTheTenant) {
   driver.destroy_context(own);
 }
 
-TEST_P(TenantTest, ContextsThatStandReadyWorkAsOthersDo) {
+TEST_P(TenantTest, ReadyContextsWorkLikeOthers) {
   BrokerOptions with_ready = options();
   with_ready.ready.green = 2;
   with_ready.ready.private_own = GetParam() == LeaseKind::private_own ? 1 : 0;
@@ -267,7 +267,7 @@ TEST_P(TenantTest, ContextsThatStandReadyWorkAsOthersDo) {
 }
 
 // By default: none of 524 MiB fits. On the software device a context takes nothing.
-TEST_F(BrokerTest, NoMoreThanTheBudgetIsKeptReady) {
+TEST_F(BrokerTest, ReadyContextsStayWithinTheirBudget) {
   const RawDriver driver(broker.driver().path);
   Tenant host = broker.host();
   const auto free_memory = [&] { return host.run(0, [&] { return driver.free_memory(); }); };

@@ -179,7 +179,7 @@ TEST_F(TimelineTest, ShowsStrikesAsInstants) {
   EXPECT_EQ(strikes[0].begin, strikes[0].end);
 }
 
-TEST_F(TimelineTest, KeepsThreadsApart) {
+TEST_F(TimelineTest, SpansOfSeveralThreadsDoNotOverlapOnATrack) {
   std::vector<PluginInstance> instances;
   std::vector<std::unique_ptr<Graph>> graphs;
   constexpr std::size_t threads = 4;
@@ -209,7 +209,7 @@ TEST_F(TimelineTest, KeepsThreadsApart) {
   EXPECT_EQ(count(events, "device"), threads * 20);
 }
 
-TEST_F(TimelineTest, SaysWhatDidNotFit) {
+TEST_F(TimelineTest, SpansBeyondTheBufferAreCountedAsDropped) {
   PluginInstance instance = active("affine");
   broker.start_timeline({std::size_t{64} << 10});
   for (int job = 0; job < 200; ++job) run({&instance});
@@ -250,7 +250,7 @@ TEST_F(TimelineTest, RecordsNothingWhileStopped) {
   EXPECT_THAT(events_of(written()), testing::IsEmpty());
 }
 
-TEST_F(TimelineTest, WritesAFileWholeOrNotAtAll) {
+TEST_F(TimelineTest, TimelineFileIsWrittenWholeOrNotAtAll) {
   broker.start_timeline();
   PluginInstance instance = active("affine");
   run({&instance});

@@ -139,7 +139,7 @@ TEST_F(WaitingJobsTest, TheEndOfAGraphBeginsNoOtherJob) {
   EXPECT_EQ(times_told(2), 0);
 }
 
-TEST_F(WaitingJobsTest, WhatIsWrongIsToldBySubmitOrByFinish) {
+TEST_F(WaitingJobsTest, ErrorsOfAJobAreThrownBySubmitOrFinish) {
   PluginInstance& slow = kept("rests");
   build(slow, 1, 3);
   submit(1);
@@ -183,7 +183,7 @@ TEST_F(WaitingJobsTest, ALossOfTheLeaseLosesNoJobThatWaits) {
   }
 }
 
-TEST_F(WaitingJobsTest, JobsBehindHungWorkAreForgotten) {
+TEST_F(WaitingJobsTest, WaitingJobsBehindHungWorkAreForgotten) {
   BrokerOptions impatient = options();
   impatient.job_timeout = impatient.end_timeout = std::chrono::milliseconds(50);
   Broker other = Broker::open(impatient);
@@ -205,7 +205,7 @@ TEST_F(WaitingJobsTest, JobsBehindHungWorkAreForgotten) {
   other.close();
 }
 
-TEST_F(WaitingJobsTest, LateJobsLetOthersWait) {
+TEST_F(WaitingJobsTest, JobWaitsWhileDroppedWorkGoesOn) {
   PluginInstance& slow = kept("rests");
   GraphOptions wanted;
   wanted.jobs_waiting = 2;
@@ -222,7 +222,7 @@ TEST_F(WaitingJobsTest, LateJobsLetOthersWait) {
   EXPECT_TRUE(graph->cancel(2)) << "the work of the late one goes on, so it waits";
 }
 
-TEST_F(WaitingJobsTest, WhatCannotBeIsRefused) {
+TEST_F(WaitingJobsTest, BadQueueOptionsAreRefused) {
   PluginInstance& instance = kept("affine");
   GraphOptions wanted;
   wanted.jobs_waiting = 1025;

@@ -61,7 +61,7 @@ TEST_F(WatchedFileTest, AChangedFileCountsFromANextJobOn) {
 }
 
 // With the options of the module's build, and with what stands beside it.
-TEST_F(WatchedFileTest, ASourceIncludesWhatStandsBesideItAndGetsItsOptions) {
+TEST_F(WatchedFileTest, SourceIncludesFilesBesideItAndGetsItsOptions) {
   const std::string source = file().string() + ".cu", header = file().string() + ".cuh";
   const auto write_kernel = [&](const std::string& offset) {
     std::ofstream(source + ".new") << "#include \"" << file().filename().string() << ".cuh\"\n"
@@ -95,7 +95,7 @@ extern "C" __global__ void affine(float* output, const float* input, unsigned co
   GTEST_SKIP() << missing;
 }
 
-TEST_F(WatchedFileTest, WhatCannotBeUsedIsSaidOnceAndTheOldCodeStays) {
+TEST_F(WatchedFileTest, BadFileIsReportedOnceAndTheOldCodeStays) {
   PluginInstance instance = active("watched");
   use(instance);
   write("no code");
@@ -122,7 +122,7 @@ TEST_F(WatchedFileTest, WithAVariableInUseThePluginIsActivatedAgain) {
   EXPECT_TRUE(becomes(1002)) << "the new variable was set anew";
 }
 
-TEST_F(WatchedFileTest, NotInRealTime) {
+TEST_F(WatchedFileTest, ChangedFileIsIgnoredInRealTime) {
   PluginInstance instance = create("watched");
   ActivationSizes sizes = test_sizes;
   sizes.realtime = true;
@@ -135,7 +135,7 @@ TEST_F(WatchedFileTest, NotInRealTime) {
   }
 }
 
-TEST_F(WatchedFileTest, FilesChangeWhileJobsRun) {
+TEST_F(WatchedFileTest, FileChangesWhileJobsRunReachTheJobs) {
   PluginInstance instance = active("watched");
   std::atomic<int> seen{1};
   std::atomic<bool> stop{false};

@@ -25,7 +25,7 @@ class ArrayTest : public DriverTest {
   }
 };
 
-TEST_F(ArrayTest, TellsWhatItIs) {
+TEST_F(ArrayTest, DescriptorTellsFormatAndExtent) {
   const struct {
     std::size_t width, height, depth;
     CUarray_format format;
@@ -52,7 +52,7 @@ TEST_F(ArrayTest, TellsWhatItIs) {
   }
 }
 
-TEST_F(ArrayTest, TakesAndGivesRows) {
+TEST_F(ArrayTest, RowsAreCopiedInAndOut) {
   CUarray array = create(8, 0), other = create(8, 0);
   std::vector<unsigned> sent = counted(8), received(8);
   CUdeviceptr memory = 0;
@@ -69,7 +69,7 @@ TEST_F(ArrayTest, TakesAndGivesRows) {
   EXPECT_EQ(d.cuArrayDestroy(other), CUDA_SUCCESS);
 }
 
-TEST_F(ArrayTest, TakesAndGivesPartsOfTwoDimensions) {
+TEST_F(ArrayTest, PartsOfTwoDimensionsAreCopiedInAndOut) {
   CUarray array = create(4, 4);
   std::vector<unsigned> sent = counted(16), received(4);
   CUDA_MEMCPY2D copy = {};
@@ -98,7 +98,7 @@ TEST_F(ArrayTest, TakesAndGivesPartsOfTwoDimensions) {
   EXPECT_EQ(d.cuArrayDestroy(array), CUDA_SUCCESS);
 }
 
-TEST_F(ArrayTest, TakesAndGivesPartsOfThreeDimensions) {
+TEST_F(ArrayTest, PartsOfThreeDimensionsAreCopiedInAndOut) {
   constexpr std::size_t width = 4, height = 3, depth = 2;
   CUarray array = create(width, height, depth);
   std::vector<unsigned> sent = counted(width * height * depth), received(4);
@@ -173,7 +173,7 @@ TEST_F(ArrayTest, CopiesOfThreeDimensionsNeedNoArray) {
   EXPECT_EQ(d.cuMemFree_v2(memory), CUDA_SUCCESS);
 }
 
-TEST_F(ArrayTest, RefusesWhatCannotBe) {
+TEST_F(ArrayTest, CreateRefusesBadDescriptors) {
   CUarray none = nullptr;
   const CUDA_ARRAY3D_DESCRIPTOR rows[] = {
       {0, 4, 0, CU_AD_FORMAT_FLOAT, 1, 0},          // no width

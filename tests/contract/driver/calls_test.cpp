@@ -53,7 +53,7 @@ class CallsTest : public DriverTest {
   CUdeviceptr out = 0;
 };
 
-TEST_F(CallsTest, ThroughTablesInGlobalAndConstantMemory) {
+TEST_F(CallsTest, IndirectCallsThroughTablesReachTheirFunctions) {
   int n = 11;
   void* arguments[] = {&out, &n};
   ASSERT_EQ(run("tables", arguments), CUDA_SUCCESS);
@@ -69,7 +69,7 @@ TEST_F(CallsTest, ThroughTablesInGlobalAndConstantMemory) {
   }
 }
 
-TEST_F(CallsTest, OfVirtualFunctionsInALaterLaunch) {
+TEST_F(CallsTest, VirtualCallsReachObjectsOfAnEarlierLaunch) {
   CUdeviceptr memory = 0;
   ASSERT_EQ(d.cuMemAlloc_v2(&memory, 16 * all), CUDA_SUCCESS);
   int scale = 3;
@@ -84,7 +84,7 @@ TEST_F(CallsTest, OfVirtualFunctionsInALaterLaunch) {
   EXPECT_EQ(d.cuMemFree_v2(memory), CUDA_SUCCESS);
 }
 
-TEST_F(CallsTest, ThroughAPointerThatTheHostPasses) {
+TEST_F(CallsTest, IndirectCallThroughAHostsPointerReachesItsFunction) {
   void* to_give[] = {&out};
   ASSERT_EQ(run("give_pointers", to_give, 1, 1), CUDA_SUCCESS);
   std::vector<std::uint64_t> pointers = read<std::uint64_t>(2);
@@ -96,7 +96,7 @@ TEST_F(CallsTest, ThroughAPointerThatTheHostPasses) {
   }
 }
 
-TEST_F(CallsTest, OfFunctionsThatCallThemselves) {
+TEST_F(CallsTest, RecursiveCallsCompute) {
   void* arguments[] = {&out};
   ASSERT_EQ(run("recursion", arguments), CUDA_SUCCESS);
   const std::vector<int> results = read<int>(4 * all);
@@ -121,7 +121,7 @@ TEST_F(CallsTest, ALargerStackHoldsDeeperCalls) {
   ASSERT_EQ(d.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 1024), CUDA_SUCCESS);
 }
 
-TEST_F(CallsTest, TheStackGrowsInStepsUpToAMost) {
+TEST_F(CallsTest, StackLimitIsRoundedUpAndBounded) {
   EXPECT_EQ(limit(CU_LIMIT_STACK_SIZE), 1024U);
   const std::pair<std::size_t, std::size_t> steps[] = {
       {0, 0}, {1, 16}, {100, 112}, {1000, 1008}, {1025, 1040}, {256 << 10, 256 << 10}};

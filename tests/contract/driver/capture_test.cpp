@@ -95,7 +95,7 @@ TEST_F(CaptureTest, CopiesReadTheirSourceAtTheLaunch) {
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_F(CaptureTest, AnEventCarriesItToOtherStreamsAndBack) {
+TEST_F(CaptureTest, EventCarriesACaptureToOtherStreamsAndBack) {
   CUstream other = nullptr;
   CUevent fork = nullptr, joined = nullptr;
   ASSERT_EQ(d.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
@@ -120,7 +120,7 @@ TEST_F(CaptureTest, AnEventCarriesItToOtherStreamsAndBack) {
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_F(CaptureTest, AskingForACapturedEventSpoilsIt) {
+TEST_F(CaptureTest, QueryOfACapturedEventSpoilsTheCapture) {
   CUstream other = nullptr;
   CUevent fork = nullptr;
   ASSERT_EQ(d.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
@@ -136,7 +136,7 @@ TEST_F(CaptureTest, AskingForACapturedEventSpoilsIt) {
   EXPECT_EQ(d.cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
-TEST_F(CaptureTest, AForkThatIsNotJoinedSpoilsIt) {
+TEST_F(CaptureTest, UnjoinedForkSpoilsTheCapture) {
   CUstream other = nullptr;
   CUevent fork = nullptr;
   ASSERT_EQ(d.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
@@ -150,7 +150,7 @@ TEST_F(CaptureTest, AForkThatIsNotJoinedSpoilsIt) {
 }
 
 // Waiting for what is only written down, and dependencies from outside.
-TEST_F(CaptureTest, WhatConflictsWithItSpoilsIt) {
+TEST_F(CaptureTest, ConflictingCallsSpoilTheCapture) {
   CUevent before = nullptr;
   CUstream blocking = nullptr;
   ASSERT_EQ(d.cuEventCreate(&before, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
@@ -188,7 +188,7 @@ TEST_F(CaptureTest, WhatConflictsWithItSpoilsIt) {
   EXPECT_EQ(value(), 0u) << "nothing was done";
 }
 
-TEST_F(CaptureTest, KnowsWhoMayBeginAndEndIt) {
+TEST_F(CaptureTest, BeginAndEndOfACaptureCheckStreamModeAndThread) {
   EXPECT_EQ(d.cuStreamBeginCapture_v2(nullptr, relaxed), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   EXPECT_EQ(d.cuStreamBeginCapture_v2(stream, static_cast<CUstreamCaptureMode>(9)),
             CUDA_ERROR_INVALID_VALUE);
@@ -207,7 +207,7 @@ TEST_F(CaptureTest, KnowsWhoMayBeginAndEndIt) {
   EXPECT_EQ(end(), CUDA_ERROR_ILLEGAL_STATE);
 }
 
-TEST_F(CaptureTest, TellsWhatTheNextNodeComesAfter) {
+TEST_F(CaptureTest, CaptureInfoTellsTheDependenciesOfTheNextNode) {
   auto status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t id = 0;
   CUgraph graph = nullptr;
@@ -278,7 +278,7 @@ TEST_F(CaptureTest, UnsafeCallsAreRefusedByTheModesOfBothThreads) {
 }
 
 // The same for each of the unsafe calls, and the control: without a capture they are not refused.
-TEST_F(CaptureTest, TheseCallsAreUnsafe) {
+TEST_F(CaptureTest, UnsafeCallsAreRefusedOnlyDuringACapture) {
   static unsigned char page[4096];
   CUdeviceptr address = 0;
   std::size_t pitch = 0;

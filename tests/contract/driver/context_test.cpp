@@ -59,7 +59,7 @@ TEST_F(ContextTest, StackWorksLikeAStack) {
   EXPECT_EQ(d.cuCtxDestroy_v2(second), CUDA_SUCCESS);
 }
 
-TEST_F(ContextTest, WithoutACurrentOneCallsSaySo) {
+TEST_F(ContextTest, CallsWithoutACurrentContextFail) {
   ASSERT_EQ(d.cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
   CUdevice found = 0;
   CUstream stream = nullptr;
@@ -77,7 +77,7 @@ TEST_F(ContextTest, WithoutACurrentOneCallsSaySo) {
   EXPECT_EQ(d.cuMemFree_v2(0), CUDA_SUCCESS);
 }
 
-TEST_F(ContextTest, AnyThreadMayDestroyIt) {
+TEST_F(ContextTest, ContextMayBeDestroyedByAnyThread) {
   CUcontext made = create();
   EXPECT_EQ(pop(), made);
   CUresult destroyed = CUDA_ERROR_UNKNOWN, used = CUDA_ERROR_UNKNOWN;
@@ -94,7 +94,7 @@ TEST_F(ContextTest, AnyThreadMayDestroyIt) {
   EXPECT_EQ(allocate(), CUDA_SUCCESS) << "the primary is another context";
 }
 
-TEST_F(ContextTest, DeadOnesOnTheStackFailOnUse) {
+TEST_F(ContextTest, DestroyedContextOnTheStackFailsOnUse) {
   CUcontext lower = create(), upper = create();
   EXPECT_EQ(d.cuCtxDestroy_v2(lower), CUDA_SUCCESS);
   EXPECT_EQ(allocate(), CUDA_SUCCESS);
@@ -131,7 +131,7 @@ TEST_F(ContextTest, SharesOneAddressSpaceWithTheOthers) {
   EXPECT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS);
 }
 
-TEST_F(ContextTest, TakesItsMemoryWithIt) {
+TEST_F(ContextTest, DestroyedContextTakesItsMemoryWithIt) {
   CUcontext made = create();
   CUdeviceptr address = 0;
   unsigned value = 0;
@@ -163,7 +163,7 @@ TEST_F(ContextTest, HasAnIdAndFlagsOfItsOwn) {
   EXPECT_EQ(d.cuCtxCreate_v2(nullptr, 0, device), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(ContextTest, NewerFormsMakeOneToo) {
+TEST_F(ContextTest, NewerFormsOfCreateMakeAContext) {
   CUcontext made = nullptr;
   EXPECT_EQ(d.cuCtxCreate_v3(&made, nullptr, 0, 0, device), CUDA_SUCCESS);
   EXPECT_EQ(current(), made);
@@ -238,7 +238,7 @@ TEST_F(ContextTest, ThreadsHaveACaptureModeEach) {
   EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
-TEST_F(ContextTest, WhatIsSwitchedForItNeedsOne) {
+TEST_F(ContextTest, ContextSettingsNeedACurrentContext) {
   CUsharedconfig config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
   EXPECT_EQ(d.cuCtxSetSharedMemConfig(CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE), CUDA_SUCCESS);
   EXPECT_EQ(d.cuCtxGetSharedMemConfig(&config), CUDA_SUCCESS);

@@ -29,7 +29,7 @@ class CopyTest : public KernelTest {
   }
 };
 
-TEST_F(CopyTest, RoundTrip) {
+TEST_F(CopyTest, CopyRoundTripKeepsTheData) {
   auto data = counting(100000);
   CUdeviceptr first = allocate(data.size()), second = allocate(data.size());
   EXPECT_EQ(d.cuMemcpyHtoD_v2(first, data.data(), data.size()), CUDA_SUCCESS);
@@ -40,7 +40,7 @@ TEST_F(CopyTest, RoundTrip) {
   EXPECT_EQ(read(first, data.size()), data);
 }
 
-TEST_F(CopyTest, FindsOutWhichSideIsWhere) {
+TEST_F(CopyTest, UnifiedCopyFindsHostAndDeviceSides) {
   auto data = counting(64);
   std::vector<unsigned char> back(64), again(64);
   CUdeviceptr address = allocate(64);
@@ -52,7 +52,7 @@ TEST_F(CopyTest, FindsOutWhichSideIsWhere) {
   EXPECT_EQ(again, data);
 }
 
-TEST_F(CopyTest, RefusesWhatIsNoDeviceMemory) {
+TEST_F(CopyTest, AddressOutsideOfDeviceMemoryIsRefused) {
   CUdeviceptr address = allocate(100);
   char bytes[64] = {}, other[64] = {};
   EXPECT_EQ(d.cuMemcpyHtoD_v2(address, bytes, 0), CUDA_SUCCESS);
@@ -178,7 +178,7 @@ TEST_F(CopyTest, ReadsPinnedSourcesWhenItsTurnComes) {
   EXPECT_EQ(d.cuMemFreeHost(memory), CUDA_SUCCESS);
 }
 
-TEST_F(CopyTest, AsynchronousFormsDoTheWork) {
+TEST_F(CopyTest, AsynchronousCopiesDoTheWork) {
   CUstream stream = nullptr;
   ASSERT_EQ(d.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
   auto data = counting(4096);

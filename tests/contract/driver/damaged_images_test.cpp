@@ -296,7 +296,7 @@ class DamagedImages : public ::testing::Test {
   Report* report = nullptr;
 };
 
-TEST_F(DamagedImages, AreRefusedClearlyOrRun) {
+TEST_F(DamagedImages, DamagedImageIsRefusedOrRunsWithoutACrash) {
   if (!d.missing.empty()) GTEST_SKIP() << d.missing;
   setenv("CUDA_CACHE_DISABLE", "1", 1);  // nothing of this is worth keeping
   const unsigned count = case_count();
@@ -339,7 +339,7 @@ TEST_F(DamagedImages, AreRefusedClearlyOrRun) {
 }
 
 // Whole images that cannot run here, each with a status of its own.
-TEST_F(DamagedImages, AndForeignOnesHaveStatusesOfTheirOwn) {
+TEST_F(DamagedImages, ForeignImageFailsWithItsOwnStatus) {
   if (!d.missing.empty()) GTEST_SKIP() << d.missing;
   const std::string ptx_tail = "\n.address_size 64\n.visible .entry k() { ret; }";
   const struct {
@@ -381,7 +381,7 @@ TEST_F(DamagedImages, AndForeignOnesHaveStatusesOfTheirOwn) {
   }
 }
 
-TEST_F(DamagedImages, AreGoodWhereNothingIsDamaged) {
+TEST_F(DamagedImages, UndamagedImageIsRead) {
   for (const Good& good : good_images()) {
     EXPECT_NO_THROW(image::describe(std::as_bytes(std::span(good.bytes.data(), good.bytes.size()))))
         << good.name;

@@ -78,7 +78,7 @@ TEST_F(DeviceTest, AnswersEveryAttributeItsHeaderNames) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(DeviceTest, SaysMoreThanNothingOfWhatEveryDeviceHas) {
+TEST_F(DeviceTest, AttributesThatEveryDeviceHasAreNotZero) {
   for (const auto attribute : {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
                                CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
                                CU_DEVICE_ATTRIBUTE_MAX_PITCH,
@@ -120,7 +120,7 @@ TEST_F(DeviceTest, HasNoLuidOnLinux) {
   EXPECT_EQ(d.cuDeviceGetLuid(luid, &mask, device), CUDA_ERROR_NOT_SUPPORTED);
 }
 
-TEST_F(DeviceTest, AgreesWithItself) {
+TEST_F(DeviceTest, AttributesAgreeWithTheOlderQueries) {
   int major = 0, minor = 0, by_attribute = 0;
   EXPECT_EQ(d.cuDeviceComputeCapability(&major, &minor, device), CUDA_SUCCESS);
   EXPECT_GE(major, 7);

@@ -35,7 +35,7 @@ class EndlessTest : public KernelTest {
   CUdeviceptr memory = 0;
 };
 
-TEST_F(EndlessTest, KernelsOfOtherStreamsRunBesideIt) {
+TEST_F(EndlessTest, KernelsOfOtherStreamsRunBesideAnEndlessKernel) {
   CUstream held = make_stream(), other = make_stream();
   Hold hold(function("hold"), held);
   for (unsigned i = 1; i <= 20; ++i) {
@@ -47,7 +47,7 @@ TEST_F(EndlessTest, KernelsOfOtherStreamsRunBesideIt) {
   EXPECT_EQ(d.cuStreamSynchronize(held), CUDA_SUCCESS);
 }
 
-TEST_F(EndlessTest, SeveralHoldNobodyUp) {
+TEST_F(EndlessTest, SeveralEndlessKernelsHoldNoOtherStreamUp) {
   std::vector<std::unique_ptr<Hold>> holds;
   std::vector<CUstream> streams;
   for (int i = 0; i < 4; ++i) {
@@ -64,7 +64,7 @@ TEST_F(EndlessTest, SeveralHoldNobodyUp) {
   }
 }
 
-TEST_F(EndlessTest, WorkOfItsOwnStreamWaits) {
+TEST_F(EndlessTest, WorkOfItsOwnStreamWaitsForAnEndlessKernel) {
   CUstream held = make_stream();
   Hold hold(function("hold"), held);
   EXPECT_EQ(fill(memory, 5, 1, held), CUDA_SUCCESS);
@@ -74,7 +74,7 @@ TEST_F(EndlessTest, WorkOfItsOwnStreamWaits) {
   EXPECT_EQ(read(held), 5u);
 }
 
-TEST_F(EndlessTest, ACopyOfAnotherStreamLetsItGo) {
+TEST_F(EndlessTest, MemsetOfAnotherStreamEndsAWaitingKernel) {
   CUstream held = make_stream(), other = make_stream();
   CUdeviceptr flag = 0;
   ASSERT_EQ(d.cuMemAlloc_v2(&flag, 4), CUDA_SUCCESS);
@@ -88,7 +88,7 @@ TEST_F(EndlessTest, ACopyOfAnotherStreamLetsItGo) {
   EXPECT_EQ(d.cuStreamSynchronize(held), CUDA_SUCCESS);
 }
 
-TEST_F(EndlessTest, ItsContextIsDestroyedWhenItEnds) {
+TEST_F(EndlessTest, ContextDestructionWaitsForItsEndlessKernel) {
   CUcontext own = nullptr;
   CUmodule loaded = nullptr;
   CUfunction hold_function = nullptr;

@@ -70,7 +70,7 @@ TEST_F(EventTest, MakesAnotherStreamWait) {
   EXPECT_EQ(result, 77u);
 }
 
-TEST_F(EventTest, WaitsForWhatWasRecordedThenNotLater) {
+TEST_F(EventTest, StreamWaitsForTheRecordBeforeTheWaitOnly) {
   CUstream producer = stream(), consumer = stream();
   CUevent event = create(CU_EVENT_DISABLE_TIMING);
   EXPECT_EQ(d.cuEventRecord(event, producer), CUDA_SUCCESS);

@@ -41,7 +41,7 @@ std::set<std::string> exported_names(void* library) {
   return names;
 }
 
-TEST(Exports, AreTheDriversNamesTheControlsAndNoOther) {
+TEST(Exports, ExportedNamesAreTheDriversAndTheControls) {
   CTXB_REQUIRE_DEVICE();
   std::set<std::string> expected = expected_names();
   EXPECT_EQ(expected.size(), 672u);
@@ -55,7 +55,7 @@ TEST(Exports, AreTheDriversNamesTheControlsAndNoOther) {
 
 // Every row of the table, looked up: at its own version it is the answer, for the default stream it
 // is for, and one version earlier it is not.
-TEST(Exports, AreAllFoundByNameVersionAndDefaultStream) {
+TEST(Exports, EveryExportIsFoundByNameVersionAndDefaultStream) {
   CTXB_REQUIRE_DEVICE();
   const struct {
     const char* symbol;
@@ -82,7 +82,7 @@ TEST(Exports, AreAllFoundByNameVersionAndDefaultStream) {
   }
 }
 
-TEST(Exports, WhatIsNotImplementedSaysSo) {
+TEST(Exports, UnimplementedCallAnswersNotSupported) {
   CTXB_REQUIRE_DEVICE();
   using Unknown = CUresult (*)();
   for (const char* name : {"cuImportExternalMemory", "cuTexObjectCreate", "cuGetExportTable"}) {
@@ -92,7 +92,7 @@ TEST(Exports, WhatIsNotImplementedSaysSo) {
   }
 }
 
-TEST(Exports, AreFoundUnderTheDriversFileName) {
+TEST(Exports, DriversFileNameOpensTheSameLibrary) {
   CTXB_REQUIRE_DEVICE();
   auto alias =
       std::filesystem::path(software_device_path()).parent_path() / "software_device/libcuda.so.1";

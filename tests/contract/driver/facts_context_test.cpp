@@ -17,7 +17,7 @@ long host_threads() {
   return std::distance(begin(tasks), end(tasks));
 }
 
-TEST_F(ContextFacts, AGreenOneHasNoHostThreadAPrivateOneHas) {
+TEST_F(ContextFacts, GreenContextHasNoHostThreadAndPrivateOneHas) {
   CTXB_REQUIRE_NVIDIA("the software device's threads are its own matter");
   green_over_all();  // what the first one starts once is not its own
   const long before = host_threads();
@@ -27,7 +27,7 @@ TEST_F(ContextFacts, AGreenOneHasNoHostThreadAPrivateOneHas) {
   EXPECT_EQ(host_threads(), before + 1);
 }
 
-TEST_F(ContextFacts, AGreenOneTakesFarLessDeviceMemoryThanAPrivateOne) {
+TEST_F(ContextFacts, GreenContextTakesLessDeviceMemoryThanPrivateOne) {
   CTXB_REQUIRE_NVIDIA("the software device's contexts take no device memory");
   std::size_t free[3] = {}, total = 0;
   ASSERT_EQ(d.cuMemGetInfo_v2(&free[0], &total), CUDA_SUCCESS);
@@ -38,7 +38,7 @@ TEST_F(ContextFacts, AGreenOneTakesFarLessDeviceMemoryThanAPrivateOne) {
   EXPECT_LT((free[0] - free[1]) * 10, free[1] - free[2]);
 }
 
-TEST_F(ContextFacts, AHundredGreenOnesWorkAtOnce) {
+TEST_F(ContextFacts, HundredGreenContextsWorkAtOnce) {
   constexpr unsigned count = 100;
   const CUfunction add = function("add_one");
   const CUdeviceptr counters = memory(4 * count);  // one each: they are at work at the same time
@@ -66,7 +66,7 @@ TEST_F(ContextFacts, AHundredGreenOnesWorkAtOnce) {
 }
 
 // A table keyed by the handle finds the dead one again; the id tells them apart.
-TEST_F(ContextFacts, NoIdIsGivenTwiceEvenWhereTheHandleIs) {
+TEST_F(ContextFacts, ContextIdIsNeverReusedThoughTheHandleIs) {
   std::set<unsigned long long> ids = {id_of(primary)};
   for (int i = 0; i < 4; ++i) {
     CUcontext made = private_context();
@@ -81,7 +81,7 @@ TEST_F(ContextFacts, NoIdIsGivenTwiceEvenWhereTheHandleIs) {
   EXPECT_EQ(ids.size(), 9u);
 }
 
-TEST_F(ContextFacts, TheIdOfADestroyedOneIsNoSuccess) {
+TEST_F(ContextFacts, IdOfADestroyedContextIsRefusedOrCrashes) {
   expect_refused_or_crashed([&] {
     CUcontext made = private_context();
     EXPECT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS);
@@ -91,7 +91,7 @@ TEST_F(ContextFacts, TheIdOfADestroyedOneIsNoSuccess) {
 }
 
 // The push itself may succeed.
-TEST_F(ContextFacts, ADestroyedPrivateOneCannotBeUsedByItsOwner) {
+TEST_F(ContextFacts, DestroyedPrivateContextCannotBeUsedByItsOwner) {
   expect_refused_or_crashed([&] {
     CUcontext made = private_context();
     std::thread([&] { EXPECT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS); }).join();

@@ -77,7 +77,7 @@ class FaultFacts : public testing::TestWithParam<std::tuple<Where, Fault>> {
   void SetUp() override { CTXB_REQUIRE_DEVICE(); }
 };
 
-TEST_P(FaultFacts, IsTheErrorOfEveryContext) {
+TEST_P(FaultFacts, FaultIsTheErrorOfEveryContext) {
   const auto [where, fault] = GetParam();
   expect_in_child([where = where, fault = fault] {
     ASSERT_EQ(driver().cuInit(0), CUDA_SUCCESS);
@@ -116,7 +116,7 @@ class AfterAFault : public testing::Test {
   void SetUp() override { CTXB_REQUIRE_DEVICE(); }
 };
 
-TEST_F(AfterAFault, EverythingCanBeDestroyedAndNothingMade) {
+TEST_F(AfterAFault, ContextsCanBeDestroyedAndNoneCanBeMade) {
   expect_in_child([] {
     const Driver& d = driver();
     ASSERT_EQ(d.cuInit(0), CUDA_SUCCESS);
@@ -145,7 +145,7 @@ class TwoDevices : public AfterAFault {
   }
 };
 
-TEST_F(TwoDevices, AFaultOnOneEndsTheOther) {
+TEST_F(TwoDevices, FaultOnOneDeviceEndsTheOther) {
   expect_in_child([] {
     const Three first(0), second(1);
     EXPECT_EQ(second.launch(Where::primary, "empty"), CUDA_SUCCESS);
@@ -157,7 +157,7 @@ TEST_F(TwoDevices, AFaultOnOneEndsTheOther) {
 }
 
 // cuMemFree waits for the work of the memory's own device, and for no other's.
-TEST_F(TwoDevices, AWriteToTheOthersMemoryThatWasFreedMeanwhileEndsBoth) {
+TEST_F(TwoDevices, WriteToFreedMemoryOfTheOtherDeviceEndsBoth) {
   for (const bool by_kernel : {true, false}) {
     expect_in_child([by_kernel] {
       const Driver& d = driver();
@@ -196,7 +196,7 @@ TEST_F(TwoDevices, AWriteToTheOthersMemoryThatWasFreedMeanwhileEndsBoth) {
   }
 }
 
-TEST_F(TwoDevices, AResetOfOneLeavesTheOtherAlone) {
+TEST_F(TwoDevices, ResetOfOneDeviceLeavesTheOtherAlone) {
   expect_in_child([] {
     const Driver& d = driver();
     const Three first(0), second(1);

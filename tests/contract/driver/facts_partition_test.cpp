@@ -47,7 +47,7 @@ class PartitionFacts : public FactsTest {
   }
 };
 
-TEST_F(PartitionFacts, GrantedIsWhatTheDriverRoundedUpTo) {
+TEST_F(PartitionFacts, GrantedMultiprocessorsAreRoundedUpByTheDriver) {
   const unsigned least = split_device(device, 1).groups.at(0).sm.smCount;
   const unsigned asked = least + 1;
   const Split split = split_device(device, asked);
@@ -86,7 +86,7 @@ TEST_F(PartitionFacts, GroupsOfTwoEqualSplitsAreNotRefused) {
   EXPECT_EQ(d.cuDevResourceGenerateDesc(&description, mixed, 2), CUDA_SUCCESS);
 }
 
-TEST_F(PartitionFacts, OneDescriptionMakesSiblings) {
+TEST_F(PartitionFacts, OneDescriptionMakesSeveralContexts) {
   Split split = split_device(device, 1);
   CUdevResourceDesc description = nullptr;
   ASSERT_EQ(d.cuDevResourceGenerateDesc(&description, split.groups.data(), 1), CUDA_SUCCESS);
@@ -127,7 +127,7 @@ TEST_F(PartitionFacts, GroupsOfOneSplitAreDisjoint) {
   EXPECT_TRUE(common(first, second).empty());
 }
 
-TEST_F(PartitionFacts, TwoSplitsOverlap) {
+TEST_F(PartitionFacts, GroupsOfTwoSplitsOverlap) {
   CTXB_REQUIRE_NVIDIA("the software device has no multiprocessors");
   const Split one = split_device(device, 1), another = split_device(device, 1);
   const auto first = seen_multiprocessors(green({one.groups.at(0)}).context);
@@ -156,7 +156,7 @@ class HogFacts : public PartitionFacts {
   }
 };
 
-TEST_F(HogFacts, InTheComplementOfTheSameSplitItDelaysNobodysWholeRun) {
+TEST_F(HogFacts, HogInTheComplementOfTheSplitDelaysNobody) {
   Split split = split_device(device, 1);
   const Green victim = green({split.groups.at(0)});
   std::vector<CUdevResource> others(split.groups.begin() + 1, split.groups.end());
@@ -168,14 +168,14 @@ TEST_F(HogFacts, InTheComplementOfTheSameSplitItDelaysNobodysWholeRun) {
   EXPECT_EQ(d.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY) << "the hog still runs";
 }
 
-TEST_F(HogFacts, InThePrimaryItHoldsUpEveryPartition) {
+TEST_F(HogFacts, HogInThePrimaryHoldsUpEveryPartition) {
   CTXB_REQUIRE_NVIDIA("the software device may run them side by side");
   const Green victim = green({split_device(device, 1).groups.at(0)});
   Hold hog(function("hold"), nullptr, hog_blocks(), hog_threads());
   EXPECT_FALSE(small_kernel_ends(victim.context, a_while));
 }
 
-TEST_F(HogFacts, InAnotherGreenContextOverAllItHoldsUpItsNeighbour) {
+TEST_F(HogFacts, HogInAGreenContextOverAllHoldsUpItsNeighbour) {
   CTXB_REQUIRE_NVIDIA("the software device may run them side by side");
   const Green victim = green_over_all(), other = green_over_all();
   const CUfunction hold = function("hold");
@@ -184,7 +184,7 @@ TEST_F(HogFacts, InAnotherGreenContextOverAllItHoldsUpItsNeighbour) {
   EXPECT_FALSE(small_kernel_ends(victim.context, a_while));
 }
 
-TEST_F(HogFacts, InThePrimaryItHoldsUpThePrimarysOtherStreams) {
+TEST_F(HogFacts, HogInThePrimaryHoldsUpItsOtherStreams) {
   CTXB_REQUIRE_NVIDIA("the software device may run them side by side");
   Hold hog(function("hold"), nullptr, hog_blocks(), hog_threads());
   EXPECT_FALSE(small_kernel_ends(primary, a_while));

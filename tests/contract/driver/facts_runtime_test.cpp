@@ -137,7 +137,7 @@ constexpr ResetRow reset_rows[] = {
 
 class Reset : public RuntimeFacts, public testing::WithParamInterface<ResetRow> {};
 
-TEST_P(Reset, IsAsTheTableSays) {
+TEST_P(Reset, DeviceResetBehavesAsItsRowSays) {
   const ResetRow row = GetParam();
   expect_in_child([row] {
     const Neighbourhood all(row.with_green);
@@ -280,7 +280,7 @@ constexpr WaitRow wait_rows[] = {
 
 class Waits : public RuntimeFacts, public testing::WithParamInterface<WaitRow> {};
 
-TEST_P(Waits, AsTheTableSays) {
+TEST_P(Waits, RuntimeCallWaitsAsItsRowSays) {
   const WaitRow row = GetParam();
   expect_in_child([row] {
     const Neighbourhood all(true);

@@ -65,7 +65,7 @@ class Shielded : public FactsTest, public testing::WithParamInterface<std::tuple
   }
 };
 
-TEST_P(Shielded, ThePrimaryLivesOn) {
+TEST_P(Shielded, ShieldedPrimarySurvivesResetsAndReleases) {
   const auto [standing, way] = GetParam();
   const Green shield = green_over_all();
   const CUdeviceptr address = memory(4, 4711);
@@ -88,7 +88,7 @@ TEST_P(Shielded, ThePrimaryLivesOn) {
 // The control: without the shield the same call ends the primary.
 class Unshielded : public Shielded {};
 
-TEST_P(Unshielded, ThePrimaryEnds) {
+TEST_P(Unshielded, UnshieldedPrimaryEndsAtResetOrRelease) {
   const auto [standing, way] = GetParam();
   const Green shield = green_over_all();
   const unsigned long long id = id_of(primary);
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(, Unshielded,
                                           testing::ValuesIn(ways)),
                          name_of);
 
-TEST_F(ShieldFacts, HoldsAgainstEveryThread) {
+TEST_F(ShieldFacts, ShieldHoldsAgainstEveryThread) {
   green_over_all();
   Call reset(primary, [&] { return d.cuDevicePrimaryCtxReset_v2(device); });
   EXPECT_EQ(reset.status(), CUDA_ERROR_NOT_PERMITTED);

@@ -52,7 +52,7 @@ TEST_F(WaitingFacts, FreeInAGreenContextWaitsForAnotherOne) {
   EXPECT_EQ(call.status(), CUDA_SUCCESS);
 }
 
-TEST_F(WaitingFacts, AllocatingInAGreenContextDoesNot) {
+TEST_F(WaitingFacts, AllocatingInAGreenContextWaitsForNoOtherContext) {
   CUdeviceptr address = 0;
   Current entered(neighbour.context);
   Hold hog(hold, nullptr);
@@ -63,7 +63,7 @@ TEST_F(WaitingFacts, AllocatingInAGreenContextDoesNot) {
   EXPECT_EQ(d.cuMemFree_v2(address), CUDA_SUCCESS);
 }
 
-TEST_F(WaitingFacts, AllocatingFromThePoolInAGreenContextDoesNot) {
+TEST_F(WaitingFacts, PoolAllocationInAGreenContextWaitsForNoOtherContext) {
   Current entered(neighbour.context);
   Hold hog(hold, nullptr);
   Call call(caller.context, [&] {

@@ -43,7 +43,7 @@ class FaultTest : public ::testing::Test {
   void SetUp() override { CTXB_REQUIRE_DEVICE(); }
 };
 
-TEST_F(FaultTest, AnIllegalAddressIsEveryCallsError) {
+TEST_F(FaultTest, IllegalAddressIsTheErrorOfEveryLaterCall) {
   expect_in_child([] {
     Made made;
     const Driver& d = made.d;
@@ -70,7 +70,7 @@ TEST_F(FaultTest, AnIllegalAddressIsEveryCallsError) {
   });
 }
 
-TEST_F(FaultTest, ReachesOtherContextsAndThreads) {
+TEST_F(FaultTest, FaultReachesOtherContextsAndThreads) {
   expect_in_child([] {
     Made made;
     const Driver& d = made.d;

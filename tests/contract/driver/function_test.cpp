@@ -94,7 +94,7 @@ TEST_F(FunctionTest, DirectivesBoundItsThreadsAndRegisters) {
   EXPECT_EQ(attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, bounded), 96);
 }
 
-TEST_F(FunctionTest, MemoryIsCountedByTheByte) {
+TEST_F(FunctionTest, FunctionAttributesCountMemoryByTheByte) {
   EXPECT_EQ(attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, busy), 0);
   EXPECT_EQ(attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, busy), 0);
   EXPECT_EQ(attribute(CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, busy), 0);
@@ -135,7 +135,7 @@ TEST_F(FunctionTest, ACarveoutIsAPercentageOrLeftToTheDriver) {
   EXPECT_EQ(d.cuFuncSetAttribute(busy, carveout, -2), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(FunctionTest, EveryAttributeIsToldAndMostCannotBeSet) {
+TEST_F(FunctionTest, FunctionAttributesAreReadableAndMostAreReadOnly) {
   for (int which = 0; which < CU_FUNC_ATTRIBUTE_MAX; ++which)
     attribute(static_cast<CUfunction_attribute>(which), busy);
   for (const auto which :
@@ -151,7 +151,7 @@ TEST_F(FunctionTest, EveryAttributeIsToldAndMostCannotBeSet) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(FunctionTest, AKernelOfALibraryTellsTheSame) {
+TEST_F(FunctionTest, KernelOfALibraryHasTheSameAttributesAsItsFunction) {
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
   ASSERT_EQ(d.cuLibraryLoadData(&library, module_text().c_str(), nullptr, nullptr, 0, nullptr,

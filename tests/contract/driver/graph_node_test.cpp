@@ -57,7 +57,7 @@ class GraphNodeTest : public KernelTest {
   CUgraphNode last = nullptr;
 };
 
-TEST_F(GraphNodeTest, TakesEachTypeThatHasACallOfItsOwn) {
+TEST_F(GraphNodeTest, AddNodeTakesEveryTypeThatHasItsOwnCall) {
   CUgraphNodeParams set = memset_of(memory, 4);
   ASSERT_EQ(add(set), CUDA_SUCCESS);
   CUgraphNodeParams empty = of_type(CU_GRAPH_NODE_TYPE_EMPTY);
@@ -107,7 +107,7 @@ TEST_F(GraphNodeTest, TakesEachTypeThatHasACallOfItsOwn) {
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_F(GraphNodeTest, TellsTheAddressOfAnAllocation) {
+TEST_F(GraphNodeTest, AllocationNodeTellsItsAddress) {
   CUgraphNodeParams allocate = of_type(CU_GRAPH_NODE_TYPE_MEM_ALLOC);
   allocate.alloc.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   allocate.alloc.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
@@ -135,7 +135,7 @@ TEST_F(GraphNodeTest, TellsTheAddressOfAnAllocation) {
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_F(GraphNodeTest, RefusesWhatIsNoNode) {
+TEST_F(GraphNodeTest, AddNodeRefusesBadArguments) {
   CUgraphNode node = nullptr;
   CUgraphNodeParams unknown = of_type(static_cast<CUgraphNodeType>(99));
   EXPECT_EQ(add(unknown), CUDA_ERROR_INVALID_VALUE);

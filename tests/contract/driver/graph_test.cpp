@@ -119,7 +119,7 @@ TEST_F(GraphTest, RunsNodesOfEachKindInTheirOrder) {
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_F(GraphTest, IsChangedAndCopied) {
+TEST_F(GraphTest, GraphIsChangedAndCloned) {
   CUgraphNode first = fill_node(1), second = fill_node(2), empty = nullptr;
   EXPECT_EQ(d.cuGraphAddDependencies(graph, &first, &second, 1), CUDA_SUCCESS);
   EXPECT_EQ(d.cuGraphAddDependencies(graph, &first, &second, 1), CUDA_ERROR_INVALID_VALUE)
@@ -157,7 +157,7 @@ TEST_F(GraphTest, ACircleIsRefused) {
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_F(GraphTest, KernelsGetOtherArguments) {
+TEST_F(GraphTest, KernelNodeOfAnExecutableGraphTakesNewArguments) {
   CUgraphNode node = fill_node(1);
   CUgraphExec exec = instantiate();
   CUDA_KERNEL_NODE_PARAMS parameters = {};
@@ -182,7 +182,7 @@ TEST_F(GraphTest, KernelsGetOtherArguments) {
   EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_F(GraphTest, IsBroughtUpToDateByOneOfTheSameShape) {
+TEST_F(GraphTest, ExecutableGraphIsUpdatedByAGraphOfTheSameShape) {
   CUgraphNode first = fill_node(1);
   fill_node(2, {first});
   CUgraphExec exec = instantiate();
@@ -224,7 +224,7 @@ TEST_F(GraphTest, IsBroughtUpToDateByOneOfTheSameShape) {
   EXPECT_EQ(d.cuGraphDestroy(original), CUDA_SUCCESS);
 }
 
-TEST_F(GraphTest, EventsReachBeyondIt) {
+TEST_F(GraphTest, EventOfAGraphIsWaitedForFromOutside) {
   CUevent event = nullptr;
   CUgraphNode node = nullptr, record = nullptr;
   ASSERT_EQ(d.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
@@ -276,7 +276,7 @@ class GraphMemoryTest : public GraphTest {
   }
 };
 
-TEST_F(GraphMemoryTest, ComesAndGoesWithItsNodes) {
+TEST_F(GraphMemoryTest, GraphMemoryIsAllocatedAndFreedByItsNodes) {
   cuuint64_t none = 0;
   CUgraphNode allocated = nullptr, freed = nullptr;
   EXPECT_EQ(d.cuDeviceGraphMemTrim(device), CUDA_SUCCESS);
@@ -303,7 +303,7 @@ TEST_F(GraphMemoryTest, ComesAndGoesWithItsNodes) {
   EXPECT_EQ(d.cuDeviceGraphMemTrim(77), CUDA_ERROR_INVALID_DEVICE);
 }
 
-TEST_F(GraphMemoryTest, OutlivesTheGraphUntilItIsFreed) {
+TEST_F(GraphMemoryTest, GraphMemoryOutlivesTheGraphUntilItIsFreed) {
   CUgraphNode node = nullptr;
   CUgraph copy = nullptr;
   const CUdeviceptr address = add_allocation(&node);
@@ -323,7 +323,7 @@ TEST_F(GraphMemoryTest, OutlivesTheGraphUntilItIsFreed) {
   EXPECT_EQ(d.cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(GraphMemoryTest, IsWhatACaptureAllocates) {
+TEST_F(GraphMemoryTest, AllocationInACaptureBecomesGraphMemory) {
   CUdeviceptr address = 0;
   unsigned read = 0;
   ASSERT_EQ(d.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
@@ -346,7 +346,7 @@ TEST_F(GraphMemoryTest, IsWhatACaptureAllocates) {
   expect_none_used();
 }
 
-TEST_F(GraphTest, RefusesWhatCannotBe) {
+TEST_F(GraphTest, GraphRefusesForeignNodesAndBadArguments) {
   CUgraph other = nullptr;
   CUgraphNode foreign = nullptr, none = nullptr;
   ASSERT_EQ(d.cuGraphCreate(&other, 0), CUDA_SUCCESS);

@@ -36,7 +36,7 @@ class GreenResource : public GreenTest {
   }
 };
 
-TEST_F(GreenResource, OfADeviceIsAllOfIt) {
+TEST_F(GreenResource, ResourceOfADeviceHasAllItsMultiprocessors) {
   int count = 0;
   ASSERT_EQ(d.cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
             CUDA_SUCCESS);
@@ -74,11 +74,11 @@ TEST_F(GreenResource, FewerGroupsLeaveALargerRest) {
   EXPECT_EQ(size(made.groups[0]) + size(made.groups[1]) + size(made.rest), size(whole()));
 }
 
-TEST_F(GreenResource, SplitsFinerWhereClustersDoNotMatter) {
+TEST_F(GreenResource, SplitWithoutCoschedulingIsFiner) {
   EXPECT_GT(groups_of(2, CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING), groups_of(2));
 }
 
-TEST_F(GreenResource, AllOfItIsOneGroupWithoutARest) {
+TEST_F(GreenResource, SplitByTheWholeDeviceIsOneGroupWithoutARest) {
   Split made = split(1, size(whole()));
   ASSERT_EQ(made.groups.size(), 1u);
   EXPECT_EQ(size(made.groups[0]), size(whole()));
@@ -118,7 +118,7 @@ TEST_F(GreenResource, GroupsOfOneSplitMakeOneContext) {
 }
 
 // On a GPU the driver does not look, and crashes for some: the documentation is the measure.
-TEST_F(GreenResource, PartsOfDifferentSplitsMakeNone) {
+TEST_F(GreenResource, GroupsOfDifferentSplitsAreRefusedTogether) {
   if (!d.is_software) GTEST_SKIP() << "NVIDIA's driver 580 takes them or crashes";
   Split first = split(2, 16), second = split(2, 16);
   CUdevResourceDesc descriptor = nullptr;

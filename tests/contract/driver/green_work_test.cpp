@@ -70,7 +70,7 @@ TEST_F(GreenWork, HasNoDefaultStreamPerThread) {
 }
 
 // A hold in one context; what is synchronised in another returns while it runs.
-TEST_F(GreenWork, SynchronisesAlone) {
+TEST_F(GreenWork, SynchronizeOfAGreenContextWaitsForItsOwnWorkAlone) {
   CUstream of_primary = nullptr;
   ASSERT_EQ(d.cuStreamCreate(&of_primary, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   Hold hold(function("hold"), of_primary);

@@ -67,7 +67,7 @@ class GridTest : public DriverTest {
   CUdeviceptr values = 0, next = 0;
 };
 
-TEST_F(GridTest, BlocksWaitForEachOther) {
+TEST_F(GridTest, BlocksOfACooperativeLaunchWaitForEachOther) {
   for (const unsigned blocks : {1U, 2U, 40U}) {
     expect_rounds(blocks, 96, [&](CUfunction function, unsigned grid, unsigned block, void** all) {
       return d.cuLaunchCooperativeKernel(function, grid, 1, 1, block, 1, 1, 0, nullptr, all);
@@ -75,7 +75,7 @@ TEST_F(GridTest, BlocksWaitForEachOther) {
   }
 }
 
-TEST_F(GridTest, AnAttributeOfTheLaunchSaysTheSame) {
+TEST_F(GridTest, LaunchAttributeMakesALaunchCooperative) {
   expect_rounds(12, 32, [&](CUfunction function, unsigned grid, unsigned block, void** all) {
     CUlaunchAttribute attribute = {};
     attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
@@ -128,7 +128,7 @@ TEST_F(GridTest, OnlyACooperativeLaunchHasAWorkspace) {
   EXPECT_EQ(workspace % 16, 0U);
 }
 
-TEST_F(GridTest, AGraphKeepsTheLaunchAsItWas) {
+TEST_F(GridTest, CapturedCooperativeLaunchStaysCooperative) {
   CUstream stream = nullptr;
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;

@@ -84,7 +84,7 @@ TEST_F(HeapTest, BlocksLiveFromLaunchToLaunch) {
   for (int i = 0; i < static_cast<int>(sums.size()); ++i) EXPECT_EQ(sums[i], length * 100 * i + 36);
 }
 
-TEST_F(HeapTest, IsOfEightMegabytesAndThenFull) {
+TEST_F(HeapTest, HeapOfEightMegabytesIsTheDefaultAndFillsUp) {
   Kernels& k = start();
   EXPECT_EQ(k.size(), std::size_t{8} << 20);
   k.load();
@@ -95,7 +95,7 @@ TEST_F(HeapTest, IsOfEightMegabytesAndThenFull) {
   EXPECT_EQ(k.give(Address{1} << 40), 0U);
 }
 
-TEST_F(HeapTest, OfNothingIsABlockTooAndAllAreAligned) {
+TEST_F(HeapTest, BlocksOfAnySizeAreDistinctAndAligned) {
   Kernels& k = start();
   k.load();
   Address last = 0;
@@ -109,7 +109,7 @@ TEST_F(HeapTest, OfNothingIsABlockTooAndAllAreAligned) {
   EXPECT_EQ(k.release(0), CUDA_SUCCESS);
 }
 
-TEST_F(HeapTest, TheHostCannotReachIt) {
+TEST_F(HeapTest, HostCannotReachHeapBlocks) {
   Kernels& k = start();
   k.load();
   const Address block = k.give(64);
@@ -123,7 +123,7 @@ TEST_F(HeapTest, TheHostCannotReachIt) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(HeapTest, ItsSizeIsSettledAtTheFirstLaunch) {
+TEST_F(HeapTest, HeapSizeIsFixedAtTheFirstLaunch) {
   Kernels& k = start();
   const std::pair<std::size_t, std::size_t> steps[] = {{0, 4 << 20},
                                                        {1, 4 << 20},

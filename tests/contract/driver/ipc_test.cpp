@@ -92,7 +92,7 @@ class IpcTest : public KernelTest {
 
 constexpr unsigned flags = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
 
-TEST_F(IpcTest, DISABLED_OtherProcessAddsOne) {
+TEST_F(IpcTest, DISABLED_OtherProcessAddsOneToSharedMemory) {
   const auto handle = handle_of<CUipcMemHandle>(memory_variable);
   CUdeviceptr address = 0, again = 0;
   EXPECT_EQ(d.cuIpcOpenMemHandle_v2(&address, handle, 0), CUDA_ERROR_INVALID_VALUE);
@@ -117,7 +117,7 @@ TEST_F(IpcTest, AnotherProcessWritesMemory) {
   ASSERT_EQ(fill(address, 41, words, nullptr), CUDA_SUCCESS);
   const CUipcMemHandle handle = memory_handle(address);
   expect_good_end(start_other(std::string(memory_variable) + "=" + text_of(handle),
-                              "DISABLED_OtherProcessAddsOne"));
+                              "DISABLED_OtherProcessAddsOneToSharedMemory"));
   EXPECT_EQ(word(address, 0), 42u);
   EXPECT_EQ(word(address, words - 1), 42u);
   EXPECT_EQ(text_of(memory_handle(address)), text_of(handle)) << "asked again, the same";
@@ -145,7 +145,7 @@ TEST_F(IpcTest, OnlyMemoryOfCuMemAllocHasAHandle) {
       << "it is for other processes";
 }
 
-TEST_F(IpcTest, DISABLED_OtherProcessWaits) {
+TEST_F(IpcTest, DISABLED_OtherProcessWaitsForASharedEvent) {
   CUdeviceptr address = 0;
   CUevent event = nullptr;
   CUstream stream = nullptr;
@@ -193,7 +193,7 @@ TEST_F(IpcTest, AnotherProcessWaitsForAnEvent) {
     EXPECT_EQ(d.cuEventQuery(event), CUDA_ERROR_NOT_READY);
     other = start_other(std::string(memory_variable) + "=" + text_of(memory) + " " +
                             event_variable + "=" + text_of(event_handle),
-                        "DISABLED_OtherProcessWaits");
+                        "DISABLED_OtherProcessWaitsForASharedEvent");
     EXPECT_TRUE(wait_for_line(other, ready_line));
   }
   expect_good_end(other);
@@ -203,7 +203,7 @@ TEST_F(IpcTest, AnotherProcessWaitsForAnEvent) {
   EXPECT_EQ(d.cuEventDestroy_v2(event), CUDA_SUCCESS);
 }
 
-TEST_F(IpcTest, OnlyEventsThatWereMadeForItHaveAHandle) {
+TEST_F(IpcTest, OnlyInterprocessEventsHaveAHandle) {
   CUevent event = nullptr;
   CUipcEventHandle handle = {};
   EXPECT_EQ(d.cuEventCreate(&event, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);

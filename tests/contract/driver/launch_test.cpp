@@ -67,7 +67,7 @@ TEST_F(LaunchTest, TheGlobalTimerCountsNanoseconds) {
 }
 
 // The launches of CUDA 3, which set everything before.
-TEST_F(LaunchTest, TheOldWayToo) {
+TEST_F(LaunchTest, LaunchGridOfCuda3RunsEveryThread) {
   const CUfunction fill_function = function("fill");
   unsigned value = 7;
   EXPECT_EQ(d.cuFuncSetBlockShape(fill_function, 32, 1, 1), CUDA_SUCCESS);
@@ -135,7 +135,7 @@ TEST_F(LaunchTest, TakesAPackedBuffer) {
   EXPECT_EQ(launch_packed(nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(LaunchTest, NeedsItsArguments) {
+TEST_F(LaunchTest, LaunchWithoutItsArgumentsIsRefused) {
   EXPECT_EQ(launch("fill", nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
   void* end[] = {CU_LAUNCH_PARAM_END};
   EXPECT_EQ(d.cuLaunchKernel(function("fill"), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, end),
@@ -145,7 +145,7 @@ TEST_F(LaunchTest, NeedsItsArguments) {
   EXPECT_EQ(launch("empty", nullptr, nullptr), CUDA_SUCCESS);
 }
 
-TEST_F(LaunchTest, ChecksSizes) {
+TEST_F(LaunchTest, LaunchOfBadSizesIsRefused) {
   EXPECT_EQ(d.cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
             CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(launch_sized(0, 1, 1, 1, 1, 1), CUDA_ERROR_INVALID_VALUE);
@@ -175,7 +175,7 @@ TEST_F(LaunchTest, MoreDynamicSharedMemoryMustBeAskedFor) {
   EXPECT_EQ(value, 60000);
 }
 
-TEST_F(LaunchTest, FunctionsTellAboutThemselves) {
+TEST_F(LaunchTest, FunctionTellsNameParametersAndAttributes) {
   CUfunction sum = function("shared_sum");
   const char* name = nullptr;
   EXPECT_EQ(d.cuFuncGetName(&name, sum), CUDA_SUCCESS);

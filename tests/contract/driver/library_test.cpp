@@ -143,7 +143,7 @@ TEST_F(LibraryTest, HandsAttributesOnToFunctions) {
   EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
-TEST_F(LibraryTest, RefusesWhatIsNone) {
+TEST_F(LibraryTest, LoadRefusesBadImagesAndMissingFiles) {
   CUlibrary none = nullptr;
   // A driver that loads lazily looks at it when something of it is asked for.
   if (load(&none, "this is no image") == CUDA_SUCCESS) {

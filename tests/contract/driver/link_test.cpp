@@ -208,7 +208,7 @@ class LinkTest : public DriverTest {
   std::size_t bytes = 0;
 };
 
-TEST_F(LinkTest, CallsAndVariablesAcrossThreeFiles) {
+TEST_F(LinkTest, CallsAndVariablesAcrossThreeFilesAreLinked) {
   add_three();
   ASSERT_EQ(complete(), CUDA_SUCCESS) << log();
   ASSERT_NE(image, nullptr);
@@ -247,14 +247,14 @@ TEST_F(LinkTest, ALoadedModuleOutlivesTheState) {
   EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
 }
 
-TEST_F(LinkTest, AWeakDefinitionYields) {
+TEST_F(LinkTest, WeakDefinitionYieldsToAStrongOne) {
   add_three();
   ASSERT_EQ(add(other_shifted_ptx, "other.ptx"), CUDA_SUCCESS) << log();
   ASSERT_EQ(complete(), CUDA_SUCCESS) << log();
   EXPECT_EQ(run_module(7), 70u + 50007u + 1000u);
 }
 
-TEST_F(LinkTest, FilesAreInputsToo) {
+TEST_F(LinkTest, FilesAreLinkInputs) {
   auto path = std::filesystem::temp_directory_path() /
               ("ctxbroker_link_test_" + std::to_string(getpid()) + ".ptx");
   std::ofstream(path) << scaled_ptx;
@@ -271,14 +271,14 @@ TEST_F(LinkTest, FilesAreInputsToo) {
             CUDA_ERROR_FILE_NOT_FOUND);
 }
 
-TEST_F(LinkTest, NamesWhatIsDefinedNowhere) {
+TEST_F(LinkTest, UndefinedReferenceIsNamed) {
   const CUresult status = failure_of({main_ptx, shifted_ptx});
   EXPECT_EQ(status, CUDA_ERROR_INVALID_SOURCE);
   EXPECT_NE(log().find("Undefined reference to 'scaled' in 'a.ptx'"), std::string::npos) << log();
   EXPECT_EQ(log().find("'shifted'"), std::string::npos) << log();
 }
 
-TEST_F(LinkTest, NamesWhatIsDefinedTwice) {
+TEST_F(LinkTest, MultipleDefinitionIsNamed) {
   const CUresult status = failure_of({main_ptx, scaled_ptx, scaled_ptx, shifted_ptx});
   EXPECT_EQ(status, CUDA_ERROR_INVALID_SOURCE);
   if (d.is_software) {
@@ -297,7 +297,7 @@ TEST_F(LinkTest, ComparesTheSizesOfAVariable) {
   EXPECT_NE(log().find("Size doesn't match for 'offset'"), std::string::npos) << log();
 }
 
-TEST_F(LinkTest, RefusesWhatIsNoInput) {
+TEST_F(LinkTest, BadInputIsRefused) {
   EXPECT_EQ(add(CTXB_PTX_HEAD ".visible .entry k() { frobnicate.u32 1; ret; }", "bad.ptx"),
             CUDA_ERROR_INVALID_PTX);
   EXPECT_NE(log().find("line 4"), std::string::npos) << log();
@@ -344,7 +344,7 @@ TEST_F(LinkTest, NothingIsAddedToACompleteLink) {
 }
 
 // What NVIDIA's driver makes of two links is no input of a third: it is linked for good.
-TEST_F(LinkTest, ItsOwnOutputIsAnInput) {
+TEST_F(LinkTest, OutputOfALinkIsAnInput) {
   if (!d.is_software) GTEST_SKIP() << "NVIDIA's linked cubins are not relocatable";
   ASSERT_EQ(add(scaled_ptx, "scaled.ptx"), CUDA_SUCCESS);
   ASSERT_EQ(complete(), CUDA_SUCCESS) << log();

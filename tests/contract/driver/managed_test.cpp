@@ -37,7 +37,7 @@ class ManagedTest : public KernelTest {
   CUdeviceptr managed = 0, plain = 0;
 };
 
-TEST_F(ManagedTest, ReadMostlyIsTrueOfARangeIfItIsOfAllItsPages) {
+TEST_F(ManagedTest, ReadMostlyOfARangeNeedsAllItsPages) {
   constexpr auto read_mostly = CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY;
   EXPECT_EQ(ask(read_mostly, managed, all), 0);
   EXPECT_EQ(d.cuMemAdvise_v2(managed, half, CU_MEM_ADVISE_SET_READ_MOSTLY, here()), CUDA_SUCCESS);
@@ -72,7 +72,7 @@ TEST_F(ManagedTest, APreferredLocationIsRemembered) {
   EXPECT_EQ(ask(preferred, managed, half), CU_DEVICE_INVALID);
 }
 
-TEST_F(ManagedTest, WhoWillAccessARangeIsRemembered) {
+TEST_F(ManagedTest, AccessedByAdviceOfARangeIsRemembered) {
   const auto accessed_by = [&] {
     std::array<int, 2> devices = {99, 99};
     EXPECT_EQ(d.cuMemRangeGetAttribute(devices.data(), sizeof devices,
@@ -120,7 +120,7 @@ TEST_F(ManagedTest, PrefetchesAreInTheStreamsOrderAndChangeNoData) {
   EXPECT_EQ(words[all / 4 - 1], 2u);
 }
 
-TEST_F(ManagedTest, SeveralAttributesAreToldAtOnce) {
+TEST_F(ManagedTest, SeveralRangeAttributesAreReadAtOnce) {
   EXPECT_EQ(d.cuMemAdvise_v2(managed, all, CU_MEM_ADVISE_SET_READ_MOSTLY, here()), CUDA_SUCCESS);
   int read_mostly = 99, preferred = 99;
   CUmem_range_attribute which[] = {CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY,
@@ -135,7 +135,7 @@ TEST_F(ManagedTest, SeveralAttributesAreToldAtOnce) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(ManagedTest, OtherMemoryAndWhatCannotBeAreRefused) {
+TEST_F(ManagedTest, OtherMemoryAndBadAdviceAreRefused) {
   constexpr auto invalid = CUDA_ERROR_INVALID_VALUE;
   const CUmemLocation nowhere = {CU_MEM_LOCATION_TYPE_DEVICE, {77}};
   int value = 0;
@@ -159,7 +159,7 @@ TEST_F(ManagedTest, OtherMemoryAndWhatCannotBeAreRefused) {
 }
 
 #if CUDA_VERSION >= 13000
-TEST_F(ManagedTest, BatchesTakeARangeEach) {
+TEST_F(ManagedTest, PrefetchBatchTakesSeveralRanges) {
   if (d.cuMemPrefetchBatchAsync == nullptr) GTEST_SKIP() << "this driver is older";
   CUstream stream = nullptr;
   ASSERT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);

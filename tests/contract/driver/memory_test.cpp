@@ -33,7 +33,7 @@ TEST_F(MemoryTest, AllocatesAlignedAndFrees) {
   EXPECT_EQ(d.cuMemFree_v2(second), CUDA_SUCCESS);
 }
 
-TEST_F(MemoryTest, RefusesWhatCannotBe) {
+TEST_F(MemoryTest, AllocAndFreeRefuseBadSizesAndAddresses) {
   CUdeviceptr address = 0;
   EXPECT_EQ(d.cuMemAlloc_v2(&address, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(d.cuMemAlloc_v2(nullptr, 4), CUDA_ERROR_INVALID_VALUE);
@@ -120,7 +120,7 @@ TEST_F(MemoryTest, RegistersTheApplicationsMemory) {
   EXPECT_EQ(d.cuMemHostRegister_v2(memory, 0, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(MemoryTest, TellsWhatAPointerIs) {
+TEST_F(MemoryTest, PointerAttributesTellTheKindOfMemory) {
   CUdeviceptr address = allocate(100);
   EXPECT_EQ(attribute<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address + 8),
             unsigned(CU_MEMORYTYPE_DEVICE));
@@ -148,7 +148,7 @@ TEST_F(MemoryTest, TellsWhatAPointerIs) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(MemoryTest, TellsSeveralAttributesAtOnce) {
+TEST_F(MemoryTest, SeveralPointerAttributesAreReadAtOnce) {
   CUcontext context = nullptr;
   unsigned type = 99;
   int ordinal = -9;

@@ -95,7 +95,7 @@ TEST_F(ModuleTest, EachLoadHasVariablesOfItsOwn) {
 }
 
 // NVIDIA's driver does not check these: launching the dead function crashed 580.159.04 on an H200.
-TEST_F(ModuleTest, UnloadedIsGone) {
+TEST_F(ModuleTest, UnloadedModuleIsAnInvalidHandle) {
   CUfunction empty = function("empty");
   EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
   if (!d.is_software) GTEST_SKIP() << "NVIDIA's driver may crash on handles of an unloaded module";
@@ -133,7 +133,7 @@ TEST_F(ModuleTest, LoadsFromAFile) {
   EXPECT_EQ(d.cuModuleLoad(&loaded, nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(ModuleTest, RefusesWhatIsNoImage) {
+TEST_F(ModuleTest, LoadRefusesWhatIsNoImage) {
   CUmodule loaded = nullptr;
   EXPECT_EQ(load("this is no PTX"), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_FALSE(log.empty());

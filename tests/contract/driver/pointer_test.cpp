@@ -44,7 +44,7 @@ class PointerTest : public KernelTest {
   }
 };
 
-TEST_F(PointerTest, EachKindOfMemoryIsToldApart) {
+TEST_F(PointerTest, PointerAttributesTellKindsOfMemoryApart) {
   const CUdeviceptr plain = allocate(4096);
   void *pinned = nullptr, *pages = std::aligned_alloc(4096, 8192);
   const std::unique_ptr<void, void (*)(void*)> owner(pages, std::free);
@@ -166,7 +166,7 @@ TEST_F(PointerTest, SynchronousCallsWaitWhereThePointerSaysSo) {
   EXPECT_FALSE(waits([&] { return d.cuMemsetD8_v2(slow, 1, 64); }));
 }
 
-TEST_F(PointerTest, NothingElseCanBeSet) {
+TEST_F(PointerTest, OnlySynchronousOperationsCanBeSet) {
   const CUdeviceptr address = allocate(64);
   unsigned value = 1;
   constexpr auto sync = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;

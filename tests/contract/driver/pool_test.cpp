@@ -83,7 +83,7 @@ TEST_F(PoolTest, EachFreeTakesWhatTheOtherAllocated) {
   EXPECT_EQ(d.cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(PoolTest, ADeviceHasOneOfItsOwnAndUsesTheOneThatIsSet) {
+TEST_F(PoolTest, DeviceUsesItsDefaultPoolOrTheOneThatIsSet) {
   CUmemoryPool pool = create();
   EXPECT_EQ(current(), of_device());
   EXPECT_EQ(d.cuDeviceSetMemPool(device, pool), CUDA_SUCCESS);
@@ -102,7 +102,7 @@ TEST_F(PoolTest, ADeviceHasOneOfItsOwnAndUsesTheOneThatIsSet) {
 }
 
 #if CUDA_VERSION >= 13000
-TEST_F(PoolTest, IsSetAndFoundByPlaceToo) {
+TEST_F(PoolTest, PoolIsSetAndFoundByLocation) {
   CUmemLocation place = properties_of(device).location;
   constexpr auto pinned = CU_MEM_ALLOCATION_TYPE_PINNED;
   CUmemoryPool pool = create(), found = nullptr;
@@ -118,7 +118,7 @@ TEST_F(PoolTest, IsSetAndFoundByPlaceToo) {
 }
 #endif
 
-TEST_F(PoolTest, CountsWhatItHoldsAndKeepsWhatItIsTold) {
+TEST_F(PoolTest, PoolCountsItsMemoryAndKeepsTheThreshold) {
   CUmemoryPool pool = create();
   CUdeviceptr address = allocate(8 * mib, pool);
   EXPECT_EQ(number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 8 * mib);
@@ -157,7 +157,7 @@ TEST_F(PoolTest, LivesAsLongAsWhatWasAllocatedFromIt) {
   free(address);
 }
 
-TEST_F(PoolTest, IsOpenToItsOwnDevice) {
+TEST_F(PoolTest, PoolIsAccessibleToItsOwnDevice) {
   CUmemoryPool pool = create();
   CUmemLocation location = properties_of(device).location;
   CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -168,7 +168,7 @@ TEST_F(PoolTest, IsOpenToItsOwnDevice) {
   EXPECT_EQ(d.cuMemPoolDestroy(pool), CUDA_SUCCESS);
 }
 
-TEST_F(PoolTest, RefusesWhatCannotBe) {
+TEST_F(PoolTest, PoolRefusesBadSizesAndProperties) {
   CUdeviceptr address = 0;
   CUmemoryPool none = nullptr;
   EXPECT_EQ(d.cuMemAllocAsync(nullptr, 64, stream), CUDA_ERROR_INVALID_VALUE);

@@ -69,7 +69,7 @@ TEST_F(PrimaryTest, ResetDestroysItForEveryoneAndKeepsTheRetains) {
 }
 
 // cudart still looks these up.
-TEST_F(PrimaryTest, FirstVersionsDiffer) {
+TEST_F(PrimaryTest, FirstVersionsOfResetAndReleaseDifferFromLaterOnes) {
   CUcontext again = nullptr;
   ASSERT_EQ(d.cuDevicePrimaryCtxRetain(&again, device), CUDA_SUCCESS);
   EXPECT_EQ(d.cuDevicePrimaryCtxReset(device), CUDA_SUCCESS) << "gives one retain back";

@@ -53,7 +53,7 @@ class PrintTest : public DriverTest {
   CUdeviceptr returned = 0;
 };
 
-TEST_F(PrintTest, TextsOfManyThreadsAreWhole) {
+TEST_F(PrintTest, PrintedLinesOfManyThreadsAreWhole) {
   int threads = 500;
   void* arguments[] = {&threads};
   ::testing::internal::CaptureStdout();
@@ -70,7 +70,7 @@ TEST_F(PrintTest, TextsOfManyThreadsAreWhole) {
   EXPECT_THAT(lines, ::testing::UnorderedElementsAreArray(expected));
 }
 
-TEST_F(PrintTest, ValuesOfAllTypes) {
+TEST_F(PrintTest, PrintedValuesOfAllTypesAreFormatted) {
   int x = 42;
   long long big = -5000000000;
   float f = 1.25F;

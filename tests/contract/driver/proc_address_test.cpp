@@ -46,7 +46,7 @@ TEST_F(ProcAddressTest, AnswersByDefaultStream) {
 
 // Each row: what this version and default stream are answered with, and what the older version is;
 // null: there is none.
-TEST_F(ProcAddressTest, AnswersForWhatReachesBeyondItsCaller) {
+TEST_F(ProcAddressTest, VersionedCallsAreAnsweredByVersionAndStream) {
   constexpr cuuint64_t own = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   const struct {
     const char* name;
@@ -103,7 +103,7 @@ TEST_F(ProcAddressTest, AnswersAboutItselfWithTheRightArity) {
   EXPECT_EQ(ask("cuGetProcAddress", 12000).address, symbol("cuGetProcAddress_v2"));
 }
 
-TEST_F(ProcAddressTest, SaysWhyThereIsNone) {
+TEST_F(ProcAddressTest, MissingSymbolIsAnsweredWithTheReason) {
   for (const char* unknown : {"cuNope", "", "cuMemAlloc_v2", "cuMemcpy_ptds"}) {
     Answer answer = ask(unknown, 12000);
     EXPECT_EQ(answer.status, CUDA_SUCCESS) << unknown;
@@ -118,7 +118,7 @@ TEST_F(ProcAddressTest, SaysWhyThereIsNone) {
   EXPECT_EQ(ask("cuMemAlloc", 12000, 4).status, CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(ProcAddressTest, FirstFormFailsInstead) {
+TEST_F(ProcAddressTest, FirstFormFailsForAMissingSymbol) {
   void* address = nullptr;
   EXPECT_EQ(d.cuGetProcAddress("cuMemAlloc", &address, 11030, 0), CUDA_SUCCESS);
   EXPECT_EQ(address, symbol("cuMemAlloc_v2"));

@@ -17,7 +17,7 @@ class ProcessTest : public ::testing::Test {
   void SetUp() override { CTXB_REQUIRE_DEVICE(); }
 };
 
-TEST_F(ProcessTest, BeforeInitOnlyTheVersionIsTold) {
+TEST_F(ProcessTest, CallsBeforeInitFailExceptTheVersion) {
   expect_in_child([] {
     const Driver& d = driver();
     int number = 0;
@@ -65,7 +65,7 @@ struct LastWord {
   }
 };
 
-TEST_F(ProcessTest, AfterItsEndCallsSaySo) {
+TEST_F(ProcessTest, CallsAfterTheDriversEndFail) {
   expect_in_child([] {
     static LastWord last_word;
     const Driver& d = driver();
@@ -96,7 +96,7 @@ TEST_F(ProcessTest, ExitWithWorkInFlightEnds) {
   });
 }
 
-TEST_F(ProcessTest, AForkedChildIsToldAndDoesNotHang) {
+TEST_F(ProcessTest, CallsInAForkedChildFailAndDoNotHang) {
   expect_in_child([] {
     const Driver& d = driver();
     EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);

@@ -38,7 +38,7 @@ class SoftwareCapture : public KernelTest {
   CUdeviceptr memory = 0;
 };
 
-TEST_F(SoftwareCapture, WhatIsNotBuiltSpoilsACapture) {
+TEST_F(SoftwareCapture, UnsupportedCallsSpoilACapture) {
   CUgraphExec exec = captured("empty");
   const struct {
     const char* what;
@@ -66,7 +66,7 @@ TEST_F(SoftwareCapture, WhatIsNotBuiltSpoilsACapture) {
 
 // An open capture ends with its stream, its context and the driver's life, and is in nobody's way
 // from then on.
-TEST_F(SoftwareCapture, EndsWithWhatItIsOf) {
+TEST_F(SoftwareCapture, OpenCaptureEndsWithItsStreamOrContext) {
   ASSERT_EQ(d.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   EXPECT_EQ(d.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
   EXPECT_EQ(unsafe(), CUDA_SUCCESS);
@@ -133,7 +133,7 @@ TEST_F(SoftwareCapture, AGraphOfAnUnloadedModuleIsAnError) {
 }
 
 // Nothing of this is shared by the threads but the driver itself: for the race detectors.
-TEST_F(SoftwareCapture, ManyThreadsAtOnce) {
+TEST_F(SoftwareCapture, CapturesOfManyThreadsRunAtOnce) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
@@ -174,7 +174,7 @@ TEST_F(SoftwareCapture, ManyThreadsAtOnce) {
 
 // Captured work faults when it is launched, for the whole process as any other does; a new life of
 // the driver knows neither the fault nor the capture that was open.
-TEST(SoftwareCaptures, FaultAndStartOver) {
+TEST(SoftwareCaptures, CapturedFaultEndsTheProcessAndRestartForgetsIt) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     const Driver& d = driver();

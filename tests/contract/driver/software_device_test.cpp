@@ -47,7 +47,7 @@ TEST_F(SoftwareDeviceTest, HandlesOfAnotherKindOrOfNoneAreAnError) {
   EXPECT_EQ(d.cuCtxDestroy_v2(reinterpret_cast<CUcontext>(module)), CUDA_ERROR_INVALID_CONTEXT);
 }
 
-TEST_F(SoftwareDeviceTest, WhatDiedWithAPrimaryStaysDeadInItsNextLife) {
+TEST_F(SoftwareDeviceTest, HandlesOfAResetPrimaryStayInvalid) {
   CUstream stream = nullptr;
   CUevent event = nullptr;
   ASSERT_EQ(d.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
@@ -63,7 +63,7 @@ TEST_F(SoftwareDeviceTest, WhatDiedWithAPrimaryStaysDeadInItsNextLife) {
   EXPECT_EQ(d.cuDevicePrimaryCtxRelease_v2(device), CUDA_SUCCESS);
 }
 
-TEST_F(SoftwareDeviceTest, AnUnloadedLibraryTakesAllOfItAlong) {
+TEST_F(SoftwareDeviceTest, UnloadedLibraryInvalidatesItsKernelsAndModules) {
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
   CUfunction empty = nullptr;
@@ -126,7 +126,7 @@ TEST_F(SoftwareDeviceTest, RefusesClusters) {
   EXPECT_EQ(value, 0) << "and says so";
 }
 
-TEST_F(SoftwareDeviceTest, SaysInWordsWhatALaunchLacks) {
+TEST_F(SoftwareDeviceTest, LogNamesTheKernelAndSizesOfABadLaunch) {
 #if CUDA_VERSION >= 12090
   auto register_reader = reinterpret_cast<decltype(&::cuLogsRegisterCallback)>(
       dlsym(d.library, "cuLogsRegisterCallback"));
@@ -151,7 +151,7 @@ TEST_F(SoftwareDeviceTest, SaysInWordsWhatALaunchLacks) {
 #endif
 }
 
-TEST(SoftwareDevices, NoneIsNoDevice) {
+TEST(SoftwareDevices, ZeroDevicesIsNoDevice) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     setenv("CTXBROKER_SOFTWARE_DEVICES", "0", 1);
@@ -161,7 +161,7 @@ TEST(SoftwareDevices, NoneIsNoDevice) {
   });
 }
 
-TEST(SoftwareDevices, NonsenseInTheEnvironmentLeavesTheDefault) {
+TEST(SoftwareDevices, NonsenseDeviceCountLeavesOneDevice) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     setenv("CTXBROKER_SOFTWARE_DEVICES", "many", 1);
@@ -173,7 +173,7 @@ TEST(SoftwareDevices, NonsenseInTheEnvironmentLeavesTheDefault) {
 }
 
 // Two devices: events order work across them, peer copies cross them, a fault ends both.
-TEST(SoftwareDevices, SeveralWorkTogether) {
+TEST(SoftwareDevices, SeveralDevicesShareEventsCopiesAndFaults) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     setenv("CTXBROKER_SOFTWARE_DEVICES", "2", 1);

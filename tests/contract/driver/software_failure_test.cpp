@@ -102,7 +102,7 @@ TEST_F(SoftwareFailure, FailsEachOfTheDriversCalls) {
   }
 }
 
-TEST_F(SoftwareFailure, RefusesNonsense) {
+TEST_F(SoftwareFailure, FailCallRefusesUnknownNamesNumbersAndStatuses) {
   EXPECT_EQ(c.fail_call("cuMemAllok", 1, CUDA_ERROR_UNKNOWN), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(c.fail_call("cuMemAlloc_v2", 0, CUDA_ERROR_UNKNOWN), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(c.fail_call("cuMemAlloc_v2", 1, CUDA_SUCCESS), CUDA_ERROR_INVALID_VALUE);
@@ -141,7 +141,7 @@ TEST_F(SoftwareFailure, ADestroyedPrimaryIsAsResetBehindEverybodysBack) {
   EXPECT_EQ(d.cuDevicePrimaryCtxRelease_v2(device), CUDA_SUCCESS);
 }
 
-TEST(SoftwareFailures, OfTheEnvironmentComeInTheirTurn) {
+TEST(SoftwareFailures, FailuresOfTheEnvironmentComeInTheirTurn) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     setenv("CTXBROKER_SOFTWARE_FAIL",
@@ -158,7 +158,7 @@ TEST(SoftwareFailures, OfTheEnvironmentComeInTheirTurn) {
   });
 }
 
-TEST(SoftwareFailures, BadTextInTheEnvironmentIsSaid) {
+TEST(SoftwareFailures, BadFailureInTheEnvironmentIsReported) {
   CTXB_REQUIRE_DEVICE();
   for (const char* text : {"cuMemAlloc_v2", "cuMemAlloc_v2:3", "cuMemAllok:1=CUDA_ERROR_UNKNOWN",
                            "cuInit:0=CUDA_ERROR_UNKNOWN", "cuInit:x=CUDA_ERROR_UNKNOWN",

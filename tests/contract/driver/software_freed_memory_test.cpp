@@ -128,7 +128,7 @@ class SoftwareFreedMemory : public testing::TestWithParam<Scene> {
   }
 };
 
-TEST_P(SoftwareFreedMemory, OfTheOtherDeviceIsAFaultForAll) {
+TEST_P(SoftwareFreedMemory, FreeingMemoryOfTheOtherDeviceUnderWorkIsAFaultForAll) {
   expect_in_child([scene = GetParam()] {
     Busy busy;
     enqueue(busy, scene);
@@ -138,7 +138,7 @@ TEST_P(SoftwareFreedMemory, OfTheOtherDeviceIsAFaultForAll) {
   });
 }
 
-TEST_P(SoftwareFreedMemory, WithItsContextIsAFaultForAll) {
+TEST_P(SoftwareFreedMemory, DestroyingTheContextOfMemoryUnderWorkIsAFaultForAll) {
   expect_in_child([scene = GetParam()] {
     Busy busy;
     CUcontext own = nullptr, popped = nullptr;
@@ -152,7 +152,7 @@ TEST_P(SoftwareFreedMemory, WithItsContextIsAFaultForAll) {
   });
 }
 
-TEST_P(SoftwareFreedMemory, IsNoFaultWhereTheWorkWasFirst) {
+TEST_P(SoftwareFreedMemory, FreeingMemoryAfterTheWorkIsNoFault) {
   expect_in_child([scene = GetParam()] {
     Busy busy;
     CUdeviceptr beside = 0;
@@ -170,7 +170,7 @@ TEST_P(SoftwareFreedMemory, IsNoFaultWhereTheWorkWasFirst) {
   });
 }
 
-TEST_P(SoftwareFreedMemory, IsNoFaultOfWorkThatUsesOther) {
+TEST_P(SoftwareFreedMemory, FreeingMemoryThatTheWorkDoesNotUseIsNoFault) {
   expect_in_child([scene = GetParam()] {
     Busy busy;
     CUdeviceptr beside = 0;
@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(, SoftwareFreedMemory,
                                   (std::get<1>(scene.param) ? "InAGraph" : "");
                          });
 
-TEST(SoftwareFreedPinnedMemory, IsAFaultForAll) {
+TEST(SoftwareFreedPinnedMemory, FreeingPinnedMemoryUnderACopyIsAFaultForAll) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     Busy busy;
@@ -207,7 +207,7 @@ TEST(SoftwareFreedPinnedMemory, IsAFaultForAll) {
 }
 
 // What counts is the address: a graph goes on with other memory at the same one.
-TEST(SoftwareRemappedMemory, IsNoFault) {
+TEST(SoftwareRemappedMemory, RemappedMemoryUnderAGraphIsNoFault) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     Busy busy;

@@ -84,7 +84,7 @@ TEST_F(SoftwareMemoryTest, SharingMemoryHoldsUpNoWorkThatAKernelWaitsFor) {
   EXPECT_EQ(d.cuMemFreeHost(flag), CUDA_SUCCESS);
 }
 
-TEST(SoftwareMemoryBudget, IsWhatTheEnvironmentSays) {
+TEST(SoftwareMemoryBudget, DeviceMemoryIsWhatTheEnvironmentSays) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     setenv("CTXBROKER_SOFTWARE_MEMORY", "16777216", 1);
@@ -158,7 +158,7 @@ std::size_t free_memory() {
 }
 
 // Every way to take memory, and to give it back, changes what the device has left by exactly that.
-TEST_F(SoftwareMemoryTest, EveryKindIsChargedToTheDevice) {
+TEST_F(SoftwareMemoryTest, EveryKindOfMemoryIsChargedToTheDevice) {
   constexpr std::size_t bytes = std::size_t(2) << 20;
   CUdeviceptr address = 0;
   CUarray array = nullptr;
@@ -239,7 +239,7 @@ TEST_F(SoftwareMemoryTest, AnArrayDiesWithItsContext) {
 
 // A kernel that writes to addresses without memory, or without leave, faults; with leave it does
 // not.
-TEST(SoftwareVirtualMemory, IsLegalToKernelsOnlyWhereItIsAllowed) {
+TEST(SoftwareVirtualMemory, KernelFaultsOnVirtualMemoryWithoutAccess) {
   CTXB_REQUIRE_DEVICE();
   for (int step = 0; step < 3; ++step)
     expect_in_child([&] {

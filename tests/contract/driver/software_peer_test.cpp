@@ -57,7 +57,7 @@ TEST(SoftwarePeers, AccessIsSwitchedOnAndOffInPairs) {
   });
 }
 
-TEST(SoftwarePeers, DevicesTellWhatTheyCan) {
+TEST(SoftwarePeers, DevicesTellTheirPeerAbilities) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     TwoDevices two;
@@ -80,7 +80,7 @@ TEST(SoftwarePeers, DevicesTellWhatTheyCan) {
   });
 }
 
-TEST(SoftwarePeers, CopiesGoFromOneToTheOther) {
+TEST(SoftwarePeers, PeerCopyGoesFromOneDeviceToTheOther) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     TwoDevices two;

@@ -47,7 +47,7 @@ class RefusalTest : public KernelTest {
   CUgraph graph = nullptr;
 };
 
-TEST_F(RefusalTest, ConditionalNodesAndTheirHandles) {
+TEST_F(RefusalTest, ConditionalNodesAndHandlesAreRefusedByName) {
   CUgraphConditionalHandle handle = 0;
   EXPECT_EQ(d.cuGraphConditionalHandleCreate(&handle, graph, primary, 0, 0),
             CUDA_ERROR_NOT_SUPPORTED);
@@ -64,7 +64,7 @@ TEST_F(RefusalTest, ConditionalNodesAndTheirHandles) {
   EXPECT_EQ(said(), line("a child graph"));
 }
 
-TEST_F(RefusalTest, CallsThatAreNotImplemented) {
+TEST_F(RefusalTest, UnimplementedCallsAreRefusedByName) {
   const auto call = reinterpret_cast<CUresult (*)()>(dlsym(d.library, "cuImportExternalMemory"));
   ASSERT_NE(call, nullptr);
   EXPECT_EQ(call(), CUDA_ERROR_NOT_SUPPORTED);
@@ -72,7 +72,7 @@ TEST_F(RefusalTest, CallsThatAreNotImplemented) {
 }
 
 // As nvcc writes it for cudaGraphSetConditional in a kernel.
-TEST_F(RefusalTest, KernelsThatSetAConditionWhenTheyAreLoaded) {
+TEST_F(RefusalTest, KernelThatSetsAConditionIsRefusedOnLoad) {
   const std::string text = R"(.version 8.3
 .target sm_75
 .address_size 64

@@ -28,7 +28,7 @@ struct Life {
   CUmodule module = nullptr;
 };
 
-TEST(SoftwareRestart, NeedsALifeToEnd) {
+TEST(SoftwareRestart, RestartBeforeInitIsRefused) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] { EXPECT_EQ(controls().restart(), CUDA_ERROR_NOT_INITIALIZED); });
 }
@@ -112,7 +112,7 @@ TEST(SoftwareRestart, InterruptsAnEndlessKernel) {
 }
 
 // The scheme of a sweep: each call fails once, in hundreds of lives of one process.
-TEST(SoftwareRestart, LetsEveryCallFailInTurn) {
+TEST(SoftwareRestart, RestartLetsEveryCallFailInTurn) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     const Driver& d = driver();

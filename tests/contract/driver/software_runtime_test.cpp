@@ -16,7 +16,7 @@ namespace {
 
 // The program that uses it: this one again, started by the test below, with the software device in
 // the place of the driver.
-TEST(SoftwareRuntime, DISABLED_Program) {
+TEST(SoftwareRuntime, DISABLED_RuntimeCallsAreNotSupported) {
   int count = -1;
   void* memory = nullptr;
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNotSupported);
@@ -24,13 +24,14 @@ TEST(SoftwareRuntime, DISABLED_Program) {
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorNotSupported);
 }
 
-TEST(SoftwareRuntime, SaysOnceWhyItDoesNotWork) {
+TEST(SoftwareRuntime, RuntimeLibraryIsToldOnceWhyItDoesNotWork) {
   CTXB_REQUIRE_DEVICE();
   const auto folder = std::filesystem::path(software_device_path()).parent_path();
-  const std::string command = "LD_LIBRARY_PATH='" + (folder / "software_device").string() + "' '" +
-                              std::filesystem::read_symlink("/proc/self/exe").string() +
-                              "' --gtest_also_run_disabled_tests "
-                              "--gtest_filter=SoftwareRuntime.DISABLED_Program 2>&1";
+  const std::string command =
+      "LD_LIBRARY_PATH='" + (folder / "software_device").string() + "' '" +
+      std::filesystem::read_symlink("/proc/self/exe").string() +
+      "' --gtest_also_run_disabled_tests "
+      "--gtest_filter=SoftwareRuntime.DISABLED_RuntimeCallsAreNotSupported 2>&1";
   std::FILE* program = popen(command.c_str(), "r");  // NOLINT(cert-env33-c): this program again
   ASSERT_NE(program, nullptr);
   std::string text;

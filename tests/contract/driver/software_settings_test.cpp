@@ -45,7 +45,7 @@ TEST(SoftwareSettings, NameCapabilityAndMultiprocessorsAreWhatTheEnvironmentSays
   });
 }
 
-TEST(SoftwareSettings, WhatCannotBeIsReportedAndNotUsed) {
+TEST(SoftwareSettings, BadSettingsLeaveTheDefaults) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     setenv("CTXBROKER_SOFTWARE_COMPUTE", "6.1", 1);
@@ -111,7 +111,7 @@ TEST(SoftwareSettings, TheCapabilityDecidesWhichPtxIsTaken) {
 }
 
 // Each on its own, with the values that people get wrong; and what is used instead.
-TEST(SoftwareSettings, WhatCannotBeIsSaid) {
+TEST(SoftwareSettings, BadSettingIsReportedWithItsDefault) {
   CTXB_REQUIRE_DEVICE();
   const std::pair<const char*, std::vector<const char*>> wrong[] = {
       {"DEVICES", {"two", "-1", "17", "1.5", "99999999999999999999"}},
@@ -141,7 +141,7 @@ TEST(SoftwareSettings, WhatCannotBeIsSaid) {
 }
 
 // One with nothing to say: the test above sees nothing else on stderr.
-TEST(SoftwareSettings, WhatIsRightIsNotRemarked) {
+TEST(SoftwareSettings, GoodSettingsAreNotReported) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     setenv("CTXBROKER_SOFTWARE_DEVICES", "2", 1);

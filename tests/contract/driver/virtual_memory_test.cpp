@@ -49,7 +49,7 @@ class VirtualMemoryTest : public KernelTest {
   std::size_t unit = 0;  // bytes
 };
 
-TEST_F(VirtualMemoryTest, IsUsedLikeAnyOther) {
+TEST_F(VirtualMemoryTest, MappedMemoryIsUsedLikeAnyOther) {
   CUdeviceptr address = reserve(2);
   CUmemGenericAllocationHandle first = create(), second = create();
   ASSERT_EQ(d.cuMemMap(address, unit, 0, first, 0), CUDA_SUCCESS);
@@ -76,7 +76,7 @@ TEST_F(VirtualMemoryTest, IsUsedLikeAnyOther) {
   EXPECT_EQ(d.cuMemAddressFree(address, 2 * unit), CUDA_SUCCESS);
 }
 
-TEST_F(VirtualMemoryTest, ShowsOneMemoryAtTwoPlaces) {
+TEST_F(VirtualMemoryTest, OneMemoryIsMappedAtTwoAddresses) {
   CUdeviceptr here = reserve(1), there = reserve(1);
   CUmemGenericAllocationHandle memory = create();
   ASSERT_EQ(d.cuMemMap(here, unit, 0, memory, 0), CUDA_SUCCESS);
@@ -93,7 +93,7 @@ TEST_F(VirtualMemoryTest, ShowsOneMemoryAtTwoPlaces) {
   }
 }
 
-TEST_F(VirtualMemoryTest, KeepsItsHandleAsOftenAsItIsRetained) {
+TEST_F(VirtualMemoryTest, HandleLivesUntilEveryRetainIsReleased) {
   CUdeviceptr address = reserve(1);
   CUmemGenericAllocationHandle memory = create(), again = 0;
   ASSERT_EQ(d.cuMemMap(address, unit, 0, memory, 0), CUDA_SUCCESS);
@@ -125,7 +125,7 @@ TEST_F(VirtualMemoryTest, OutlivesAContext) {
   EXPECT_EQ(d.cuMemAddressFree(address, unit), CUDA_SUCCESS);
 }
 
-TEST_F(VirtualMemoryTest, RefusesWhatCannotBe) {
+TEST_F(VirtualMemoryTest, CreateMapAndAccessRefuseBadRanges) {
   CUdeviceptr address = reserve(2);
   CUmemGenericAllocationHandle memory = create(), none = 0;
   EXPECT_EQ(d.cuMemCreate(&none, unit + 1, &properties, 0), CUDA_ERROR_INVALID_VALUE);

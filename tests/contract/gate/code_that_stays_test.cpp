@@ -26,7 +26,7 @@ class CodeThatStaysTest : public GateTest {};
 
 // Libraries on the runtime library keep memory from one use to the next: what code that stays
 // holds is its next tenant's, and is given back when the code goes.
-TEST_F(CodeThatStaysTest, WhatCodeThatStaysHoldsIsItsNextTenants) {
+TEST_F(CodeThatStaysTest, MemoryHeldByCodeThatStaysGoesToItsNextTenant) {
   CUdeviceptr address = 0;
   const AttackTarget nothing{};
   {
@@ -55,7 +55,7 @@ TEST_F(CodeThatStaysTest, WhatCodeThatStaysHoldsIsItsNextTenants) {
 
 // What ended with an earlier tenant is not the next one's, though the code may still know it: its
 // handle reaches the driver no more, where it may be somebody else's by now.
-TEST_F(CodeThatStaysTest, WhatEndedWithItsTenantIsNotItsNextTenants) {
+TEST_F(CodeThatStaysTest, HandlesThatEndedWithATenantDoNotGoToTheNext) {
   struct Scene {
     LeaseKind kind;
     bool in_own_context, stays, event_stays;
@@ -101,7 +101,7 @@ TEST_F(CodeThatStaysTest, WhatEndedWithItsTenantIsNotItsNextTenants) {
 }
 
 // A thread that the code has had since an earlier tenant.
-TEST_F(CodeThatStaysTest, AThreadOfCodeThatStaysIsItsNextTenants) {
+TEST_F(CodeThatStaysTest, ThreadOfCodeThatStaysGoesToItsNextTenant) {
   // What a thread was started with is all that tells whose it stays.
   if (!threads_start_in_their_code) GTEST_SKIP() << "sanitizers start threads in their own code";
   const auto adopt = [](Tenant& tenant) {
@@ -140,7 +140,7 @@ TEST_F(CodeThatStaysTest, ATenantWithoutCodeKeepsLittleMemory) {
   EXPECT_LT(heap() - before, 1000 * 1000) << "it was 3,700 bytes for each";
 }
 
-TEST_F(CodeThatStaysTest, ATenantHasNothingOfTheOneBeforeIt) {
+TEST_F(CodeThatStaysTest, NewTenantHasNoBudgetOrCallsOfTheOneBefore) {
   const auto calls = [&](const char* tenant) {
     std::uint64_t sum = 0;
     for (const TenantMetrics& metrics : broker.metrics().tenants) {

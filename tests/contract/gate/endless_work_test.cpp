@@ -94,7 +94,7 @@ class EndlessWork
   std::jthread watchdog;
 };
 
-TEST_P(EndlessWork, DISABLED_CloseIsNotHeldUpByIt) {
+TEST_P(EndlessWork, DISABLED_TenantCloseIsNotHeldUpByEndlessWork) {
   const LeaseKind kind = std::get<0>(GetParam());
   Tenant tenant = broker.open_tenant("hangs", {LeaseChoice(kind)}),
          other = broker.open_tenant("other", {LeaseChoice(kind)});
@@ -155,10 +155,11 @@ INSTANTIATE_TEST_SUITE_P(Cases, EndlessWork, ::testing::ValuesIn(cases), [](cons
 
 class EndlessWorkTest : public ::testing::TestWithParam<std::tuple<LeaseKind, bool>> {};
 
-TEST_P(EndlessWorkTest, CloseIsNotHeldUpByIt) {
+TEST_P(EndlessWorkTest, TenantCloseIsNotHeldUpByEndlessWork) {
   const auto [kind, own_stream] = GetParam();
   const ChildResult child =
-      run_child("Cases/EndlessWork.DISABLED_CloseIsNotHeldUpByIt/" + case_name(kind, own_stream),
+      run_child("Cases/EndlessWork.DISABLED_TenantCloseIsNotHeldUpByEndlessWork/" +
+                    case_name(kind, own_stream),
                 {{"LSAN_OPTIONS", "detect_leaks=0"}});
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));

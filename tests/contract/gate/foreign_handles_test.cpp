@@ -158,7 +158,7 @@ class Scene {
   CUcontext primary_ = nullptr;
 };
 
-TEST(ForeignHandles, DISABLED_Run) {
+TEST(ForeignHandles, DISABLED_PlaysTheChosenCase) {
   const char* text = std::getenv("CTXB_FOREIGN_CASE");  // NOLINT(concurrency-mt-unsafe)
   ASSERT_NE(text, nullptr);
   Case given;
@@ -198,7 +198,7 @@ ChildResult play(const std::string& whose, const std::string& place, const char*
   if (driver_is_software()) {
     environment.emplace_back("LD_LIBRARY_PATH", software_device_folder().string());
   }
-  return run_child("ForeignHandles.DISABLED_Run", environment);
+  return run_child("ForeignHandles.DISABLED_PlaysTheChosenCase", environment);
 }
 
 // The status of each call, in order.
@@ -218,7 +218,7 @@ using ::testing::Not;
 
 class ForeignHandles : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(ForeignHandles, AreLeftAloneAndTheCallsAreStruck) {
+TEST_P(ForeignHandles, ForeignHandlesAreLeftAloneAndTheCallsAreStruck) {
   for (const std::string place : {"guarded", "own_thread"}) {
     SCOPED_TRACE(place);
     const ChildResult with = play(GetParam(), place, "on", "all");
@@ -232,7 +232,7 @@ TEST_P(ForeignHandles, AreLeftAloneAndTheCallsAreStruck) {
   }
 }
 
-TEST_P(ForeignHandles, AreDamagedWithoutTheGate) {
+TEST_P(ForeignHandles, ForeignHandlesAreDamagedWithoutTheGate) {
   for (const ForeignAttack& attack : foreign_attacks) {
     if (!attack.is_harmful) continue;
     SCOPED_TRACE(attack.name);
@@ -252,7 +252,7 @@ TEST_P(ForeignHandles, AreDamagedWithoutTheGate) {
 }
 
 // Where one of these is held one day, the pages that say otherwise have to change.
-TEST_P(ForeignHandles, SomeAreDamagedWithTheGateToo) {
+TEST_P(ForeignHandles, KnownForeignHandlesAreDamagedWithTheGateToo) {
   for (const ForeignAttack& attack : foreign_attacks) {
     if (attack.not_held == nullptr) continue;
     SCOPED_TRACE(std::string(attack.name) + ": " + attack.not_held);
@@ -260,7 +260,7 @@ TEST_P(ForeignHandles, SomeAreDamagedWithTheGateToo) {
   }
 }
 
-TEST_P(ForeignHandles, OfOnesOwnAreNotHeldBack) {
+TEST_P(ForeignHandles, OwnHandlesAreNotHeldBack) {
   if (GetParam() == std::string("host")) return;  // the others show it
   for (const std::string place : {"guarded", "own_thread"}) {
     SCOPED_TRACE(place);

@@ -30,7 +30,7 @@ void* gate_library() {
 
 void* hosts_own = nullptr;  // an address that the host keeps
 
-TEST(GateStart, DISABLED_AfterTheHostLoadedTheDriver) {
+TEST(GateStart, DISABLED_GateAfterTheHostsDriverIsLate) {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
   ASSERT_NE(driver, nullptr) << dlerror();
   hosts_own = dlsym(driver, "cuMemFree_v2");
@@ -91,7 +91,7 @@ TEST(GateStart, DISABLED_AfterTheHostLoadedTheDriver) {
   EXPECT_EQ(hosts_own, dlsym(driver, "cuMemFree_v2")) << "what the host keeps stays the driver's";
 }
 
-TEST(GateStart, DISABLED_LateALibraryThatTheHostHasIsLeftAloneAndNamed) {
+TEST(GateStart, DISABLED_LateGateLeavesALibraryOfTheHostAloneAndNamesIt) {
   ASSERT_NE(dlopen("libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
   void* const hosts = dlopen(test_library("attacks_dlsym").c_str(), RTLD_NOW);
   ASSERT_NE(hosts, nullptr) << dlerror();
@@ -106,7 +106,7 @@ TEST(GateStart, DISABLED_LateALibraryThatTheHostHasIsLeftAloneAndNamed) {
   EXPECT_EQ(address("cuMemFree_v2"), driver_function_by_name("cuMemFree_v2"));
 }
 
-TEST(GateStart, DISABLED_BesideAnotherDriver) {
+TEST(GateStart, DISABLED_GateBesideAnotherDriverIsNotInForce) {
   ASSERT_NE(dlopen("libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
   Broker broker = Broker::open();
   EXPECT_FALSE(broker.gate().in_force);
@@ -116,7 +116,7 @@ TEST(GateStart, DISABLED_BesideAnotherDriver) {
   EXPECT_EQ(tenant.lease().state, LeaseState::ready) << "guards and shield are left";
 }
 
-TEST(GateStartBesideAnother, DriverThatWasLoadedBeforeItIsNotInForce) {
+TEST(GateStartBesideAnother, GateIsNotInForceBesideAnotherDriver) {
   const auto folder =
       std::filesystem::temp_directory_path() / ("ctxbroker_gate_" + std::to_string(::getpid()));
   std::filesystem::create_directory(folder);
@@ -126,14 +126,14 @@ TEST(GateStartBesideAnother, DriverThatWasLoadedBeforeItIsNotInForce) {
   const std::string folders =
       folder.string() + ":" + software_device_folder().parent_path().parent_path().string();
   const ChildResult child =
-      run_child("GateStart.DISABLED_BesideAnotherDriver",
+      run_child("GateStart.DISABLED_GateBesideAnotherDriverIsNotInForce",
                 {{"LD_LIBRARY_PATH", folders}, {"CTXBROKER_DRIVER", "software"}});
   std::filesystem::remove_all(folder);
   EXPECT_EQ(child.exit_code, 0) << child.output;
 }
 
 // What stands in place of dlsym in a tenant's library.
-TEST(GateStart, DISABLED_LateLookUpsAreTheLoadersButForWhatIsGuarded) {
+TEST(GateStart, DISABLED_LateLookUpsDifferOnlyForGuardedFunctions) {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   ASSERT_NE(driver, nullptr) << dlerror();
   Broker broker = Broker::open();
@@ -163,7 +163,7 @@ TEST(GateStart, DISABLED_LateLookUpsAreTheLoadersButForWhatIsGuarded) {
   }
 }
 
-TEST(GateStart, DISABLED_OffWhenTheHostSaysSo) {
+TEST(GateStart, DISABLED_GateIsOffWhenTheHostSaysSo) {
   BrokerOptions options;
   options.use_gate = false;
   Broker broker = Broker::open(std::move(options));
@@ -172,7 +172,7 @@ TEST(GateStart, DISABLED_OffWhenTheHostSaysSo) {
               ::testing::Not(HasSubstr("ctxbroker_gate")));
 }
 
-TEST(GateStart, DISABLED_OpenedTwiceAndAgain) {
+TEST(GateStart, DISABLED_GateServesTwoBrokersAndLaterOnes) {
   for (int round = 0; round < 3; ++round) {
     Broker one = Broker::open(), two = Broker::open();
     EXPECT_TRUE(one.gate().in_force) << one.gate().reason;
@@ -189,7 +189,7 @@ TEST(GateStart, DISABLED_OpenedTwiceAndAgain) {
 
 class GateStartTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(GateStartTest, GoesAsItSays) {
+TEST_P(GateStartTest, ChildTestPasses) {
   Environment environment;
   if (driver_is_software()) {
     environment.emplace_back("LD_LIBRARY_PATH", software_device_folder().string());
@@ -199,10 +199,11 @@ TEST_P(GateStartTest, GoesAsItSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GateStartTest,
-                         ::testing::Values("AfterTheHostLoadedTheDriver",
-                                           "LateALibraryThatTheHostHasIsLeftAloneAndNamed",
-                                           "LateLookUpsAreTheLoadersButForWhatIsGuarded",
-                                           "OffWhenTheHostSaysSo", "OpenedTwiceAndAgain"),
+                         ::testing::Values("GateAfterTheHostsDriverIsLate",
+                                           "LateGateLeavesALibraryOfTheHostAloneAndNamesIt",
+                                           "LateLookUpsDifferOnlyForGuardedFunctions",
+                                           "GateIsOffWhenTheHostSaysSo",
+                                           "GateServesTwoBrokersAndLaterOnes"),
                          [](const auto& one) { return std::string(one.param); });
 
 }  // namespace

@@ -34,7 +34,7 @@ TEST_F(GateTest, StandsBeforeTheDriverThatTheBrokerOpened) {
 
 // Every public name at several versions, for both kinds of default stream: the gate gives its own
 // function for exactly what the driver means, and the driver's own when that is not guarded.
-TEST_F(GateTest, LookUpsMeanWhatTheDriverMeans) {
+TEST_F(GateTest, LookUpsGiveTheSameFunctionAsTheDriver) {
   using LookUp =
       CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
   void* const gate = dlopen("libcuda.so.1", RTLD_NOW);
@@ -122,7 +122,7 @@ class CaptureTest : public GateTest, public ::testing::WithParamInterface<Captur
   attack_function* attack;
 };
 
-TEST_P(CaptureTest, OnItsOwnThreadItLandsInItsOwnLease) {
+TEST_P(CaptureTest, AllocationOnAnOwnThreadLandsInTheTenantsLease) {
   const auto address = allocate_on_own_thread(4096);
   ASSERT_NE(address, 0U);
   EXPECT_EQ(context_of(address), memory_context());
@@ -133,7 +133,7 @@ TEST_P(CaptureTest, OnItsOwnThreadItLandsInItsOwnLease) {
 }
 
 // Nothing but its code on the stack tells whose call it is.
-TEST_P(CaptureTest, CalledByTheHostWithoutAGuardItLandsInItsOwnLeaseToo) {
+TEST_P(CaptureTest, UnguardedAllocationLandsInTheTenantsLease) {
   const auto address = allocate(4096);
   ASSERT_NE(address, 0U);
   EXPECT_EQ(current(), tenant.lease().context);
@@ -144,7 +144,7 @@ TEST_P(CaptureTest, CalledByTheHostWithoutAGuardItLandsInItsOwnLeaseToo) {
   EXPECT_THAT(said(), ::testing::Not(Contains(HasSubstr("kept until the process ends"))));
 }
 
-TEST_P(CaptureTest, InAGuardItStaysInTheLeaseWhateverItMakesCurrent) {
+TEST_P(CaptureTest, CodeInAGuardStaysInTheLeaseWhateverItMakesCurrent) {
   const AttackTarget nothing{};
   tenant.run(0, [&] {
     EXPECT_EQ(current(), tenant.lease().context);
@@ -157,7 +157,7 @@ TEST_P(CaptureTest, InAGuardItStaysInTheLeaseWhateverItMakesCurrent) {
   EXPECT_EQ(current(), nullptr);
 }
 
-TEST_P(CaptureTest, AResetSucceedsAndTheNextCallWorks) {
+TEST_P(CaptureTest, ResetByATenantSucceedsAndItsNextCallWorks) {
   const AttackTarget nothing{};
   for (const char* reset : {"reset", "reset_v2", "reset_by_tail_call"}) {
     if (by_runtime() && std::string(reset) != "reset") continue;
@@ -170,7 +170,7 @@ TEST_P(CaptureTest, AResetSucceedsAndTheNextCallWorks) {
   EXPECT_EQ(tenant.lease().state, LeaseState::ready);
 }
 
-TEST_P(CaptureTest, OneReleaseTooManyIsRefusedAndStruck) {
+TEST_P(CaptureTest, OneReleaseTooManyOfThePrimaryIsRefusedAndStruck) {
   if (by_runtime()) GTEST_SKIP() << "the runtime library has no such call";
   const AttackTarget nothing{};
   EXPECT_EQ(tenant.run(0, [&] { return attack("release", &nothing); }), CUDA_ERROR_INVALID_CONTEXT);
@@ -202,7 +202,7 @@ TEST_P(CaptureTest, GuardedFunctionsHaveTheGatesAddressAndOthersTheDriversOwn) {
 }
 
 // Nothing of what it looked up and keeps leads past the gate.
-TEST_P(CaptureTest, KeepsNoAddressOfAGuardedFunctionOfTheDriver) {
+TEST_P(CaptureTest, LibraryKeepsNoDriverAddressOfAGuardedFunction) {
   ASSERT_NE(tenant.run(0, [&] { return allocate(64); }), 0U);
   void* const gate = dlopen("libcuda.so.1", RTLD_NOW);
   void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
@@ -215,7 +215,7 @@ TEST_P(CaptureTest, KeepsNoAddressOfAGuardedFunctionOfTheDriver) {
   }
 }
 
-TEST_P(CaptureTest, WhatItLeavesIsGivenBackAtItsEnd) {
+TEST_P(CaptureTest, MemoryThatATenantLeavesIsGivenBackAtItsEnd) {
   std::size_t before = 0, after = 0, total = 0;
   tenant.run(0, [&] { driver_call("cuMemGetInfo_v2", &before, &total); });
   for (int i = 0; i < 4; ++i) ASSERT_NE(tenant.run(0, [&] { return allocate(64U << 20); }), 0U);
@@ -226,7 +226,7 @@ TEST_P(CaptureTest, WhatItLeavesIsGivenBackAtItsEnd) {
   EXPECT_GT(after + (64U << 20), before);
 }
 
-TEST_P(CaptureTest, EachGenerationOfManyGivesBackWhatItHolds) {
+TEST_P(CaptureTest, EachOfManyTenantsGivesBackItsMemory) {
   for (int i = 0; i < 20; ++i) {
     Tenant one = broker.open_tenant("again", options_of(GetParam().kind));
     AdoptedLibrary again = one.adopt(test_library("attacks_" + mode()));
@@ -276,7 +276,7 @@ class UnclearCodeTest : public GateTest {
   }
 };
 
-TEST_F(UnclearCodeTest, ALibraryThatATenantOpensLaterIsItsOwn) {
+TEST_F(UnclearCodeTest, LibraryThatATenantOpensLaterIsTheTenants) {
   for (int life = 0; life < 2; ++life) {
     Tenant late = open("late");
     const AdoptedLibrary library = late.adopt(test_library("attacks_late"));
@@ -288,7 +288,7 @@ TEST_F(UnclearCodeTest, ALibraryThatATenantOpensLaterIsItsOwn) {
   EXPECT_EQ(on_own_thread(library), unguarded.lease().context);
 }
 
-TEST_F(UnclearCodeTest, ALibraryThatTwoTenantsOpenLaterIsNobodys) {
+TEST_F(UnclearCodeTest, LibraryThatTwoTenantsOpenLaterIsNobodys) {
   const auto folder =
       std::filesystem::temp_directory_path() / ("ctxb_opens_" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
@@ -336,7 +336,7 @@ TEST_F(UnclearCodeTest, ALibraryThatIsFoundInARunPathIsNobodys) {
 }
 
 // A path leads past the driver's name; not for a library that the broker has loaded.
-TEST_F(UnclearCodeTest, TheDriverByItsPathIsTheGateToo) {
+TEST_F(UnclearCodeTest, TenantThatOpensTheDriverByPathGetsTheGate) {
   const std::string path = driver_is_software()
                                ? (software_device_folder() / "libcuda.so.1").string()
                                : broker.driver().path;
@@ -354,7 +354,7 @@ TEST_F(UnclearCodeTest, TheDriverByItsPathIsTheGateToo) {
 }
 
 // The driver behind the gate has other names too, such as the software device's.
-TEST_F(UnclearCodeTest, TheDriverBehindTheGateIsTheGateToTenants) {
+TEST_F(UnclearCodeTest, TenantThatOpensTheDriverBehindTheGateGetsTheGate) {
   Tenant tenant = open("by its other name");
   const AdoptedLibrary library = tenant.adopt(test_library("attacks_callbacks"));
   auto* const open_library = symbol<open_function>(library, OPEN);
@@ -373,7 +373,7 @@ TEST_F(UnclearCodeTest, TheDriverBehindTheGateIsTheGateToTenants) {
   }
 }
 
-TEST_F(UnclearCodeTest, ThreadsOfALibraryThatTwoTenantsNeed) {
+TEST_F(UnclearCodeTest, ThreadsOfALibraryThatTwoTenantsNeedAreNobodys) {
   Tenant first = open("first"), second = open("second");
   const auto file = test_library("attacks_by_needed");
   const auto copy = std::filesystem::temp_directory_path() /
@@ -394,7 +394,7 @@ TEST_F(UnclearCodeTest, ThreadsOfALibraryThatTwoTenantsNeed) {
   EXPECT_EQ(guarded(second, same), second.lease().context);
 }
 
-TEST_F(GateTest, ABudgetIsTheTenantsOwn) {
+TEST_F(GateTest, BudgetLimitsOnlyItsOwnTenant) {
   TenantOptions small{LeaseChoice(LeaseKind::green)};
   small.driver_memory_budget = 1U << 20;
   Tenant poor = broker.open_tenant("poor", small), rich = broker.open_tenant("rich");

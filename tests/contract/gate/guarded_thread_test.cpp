@@ -95,7 +95,7 @@ class GuardedThreadTest : public ::testing::Test {
   CUcontext primary = nullptr, own = nullptr;
 };
 
-TEST_F(GuardedThreadTest, IsAsItWasAfterAnySequence) {
+TEST_F(GuardedThreadTest, ThreadIsAsBeforeAfterAnySequenceOfCalls) {
   // A context that is left behind takes a real driver a fifth of a second.
   const unsigned seeds = driver_is_software() ? 1000 : 10;
   for (unsigned seed = 0; seed < seeds; ++seed) {
@@ -105,7 +105,7 @@ TEST_F(GuardedThreadTest, IsAsItWasAfterAnySequence) {
   }
 }
 
-TEST_F(GuardedThreadTest, CostsOnePushAndOnePopAndNothingWhenNested) {
+TEST_F(GuardedThreadTest, GuardCostsOnePushAndOnePopAndNothingWhenNested) {
   const SoftwareControls controls(broker.driver().path);
   if (!controls) GTEST_SKIP() << "only the software device counts its calls";
   Tenant& tenant = tenants.back();
@@ -141,7 +141,7 @@ TEST_F(GuardedThreadTest, CostsOnePushAndOnePopAndNothingWhenNested) {
 }
 
 // What a guard stands on is not for the code inside, however that asks for nothing.
-TEST_F(GuardedThreadTest, TheHostsContextIsOutOfReach) {
+TEST_F(GuardedThreadTest, HostsContextIsOutOfReachOfGuardedCode) {
   for (int known = 0; known < 2; ++known) {
     driver_call("cuCtxPushCurrent_v2", own);
     for (int round = 0; round <= known; ++round) {  // looked at, and known
@@ -194,7 +194,7 @@ TEST_F(GuardedThreadTest, TheHostsContextIsOutOfReachBesideACapture) {
 }
 
 // Setting what is current already costs a look; the control is another context.
-TEST_F(GuardedThreadTest, SettingWhatIsCurrentDoesNothing) {
+TEST_F(GuardedThreadTest, SettingTheCurrentContextAgainMakesNoDriverCall) {
   const SoftwareControls controls(broker.driver().path);
   if (!controls) GTEST_SKIP() << "only the software device counts its calls";
   for (Tenant& tenant : tenants) {
@@ -233,7 +233,7 @@ TEST_F(GuardedThreadTest, ANestedGuardFollowsALoss) {
 }
 
 // The next tenant may have the address of the one before.
-TEST_F(GuardedThreadTest, GoesWhereATenantIsAndNotWhereAnotherWas) {
+TEST_F(GuardedThreadTest, GuardEntersTheTenantAndNotAnEarlierOne) {
   for (int i = 0; i < 6; ++i) {
     Tenant tenant = broker.open_tenant(
         "next", {LeaseChoice(i % 2 == 0 ? LeaseKind::private_own : LeaseKind::shared)});
@@ -276,7 +276,7 @@ TEST_F(GuardedThreadTest, AnotherTenantsEndLeavesAGuardAlone) {
   EXPECT_EQ(current(), nullptr);
 }
 
-TEST_F(GuardedThreadTest, GoesWhereTheTenantHasMoved) {
+TEST_F(GuardedThreadTest, GuardFollowsAMovedTenant) {
   Tenant moved = std::move(tenants[0]);
   EXPECT_THROW(const Guard guard(tenants[0]), Error);  // NOLINT(bugprone-use-after-move): refused
   {
@@ -328,7 +328,7 @@ TEST_F(GuardedThreadTest, AGuardMayOutliveItsTenant) {
   }
 }
 
-TEST_F(GuardedThreadTest, TheHostsModeOfCaptureIsItsOwn) {
+TEST_F(GuardedThreadTest, HostsCaptureModeIsRestoredAfterAGuard) {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   { const Guard first(tenants[0]); }
   ASSERT_EQ(driver_call("cuThreadExchangeStreamCaptureMode", &mode), CUDA_SUCCESS);

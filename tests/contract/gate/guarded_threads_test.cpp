@@ -229,7 +229,7 @@ TEST_F(GuardedThreadsTest, AThousandRandomSequencesLeaveEveryThreadAsItWas) {
 }
 
 // The positive control: what a guard repairs stays where there is none.
-TEST_F(GuardedThreadsTest, WithoutGuardsTheSameDisturbancesStay) {
+TEST_F(GuardedThreadsTest, DisturbancesStayWithoutGuards) {
   int disorder = 0;
   for (unsigned seed = 1; seed <= 50; ++seed) {
     driver_call("cuCtxPushCurrent_v2", own);

@@ -264,7 +264,7 @@ void run_without(const Cell& cell) {
   report_pool(threshold_before);
 }
 
-TEST(HazardCell, DISABLED_Run) {
+TEST(HazardCell, DISABLED_PlaysTheChosenCells) {
   const char* text = std::getenv("CTXB_HAZARD_CELLS");  // NOLINT(concurrency-mt-unsafe)
   ASSERT_NE(text, nullptr);
   std::istringstream cells(text);
@@ -341,7 +341,7 @@ std::vector<Seen> see(const std::vector<Cell>& cells) {
     if (driver_is_software()) {
       environment.emplace_back("LD_LIBRARY_PATH", software_device_folder().string());
     }
-    const ChildResult child = run_child("HazardCell.DISABLED_Run", environment);
+    const ChildResult child = run_child("HazardCell.DISABLED_PlaysTheChosenCells", environment);
     const std::size_t tried_before = seen.size();
     for (auto at = child.output.find(cell_begins);
          at != std::string::npos && seen.size() < cells.size();) {
@@ -386,7 +386,7 @@ class HazardMatrix : public ::testing::TestWithParam<Behaviour> {
   }
 };
 
-TEST_P(HazardMatrix, HarmsNobodyWithTheBrokerAndSomebodyWithout) {
+TEST_P(HazardMatrix, AttackHarmsNobodyWithTheBrokerAndSomebodyWithout) {
   const Behaviour& behaviour = GetParam();
   std::vector<Cell> cells, bare;
   for (const std::string mode : modes) {
@@ -418,7 +418,7 @@ TEST_P(HazardMatrix, HarmsNobodyWithTheBrokerAndSomebodyWithout) {
 // the library is led to the gate.
 class LateHazardMatrix : public ::testing::TestWithParam<Behaviour> {};
 
-TEST_P(LateHazardMatrix, HarmsNobodyOnceTheLibraryIsLoaded) {
+TEST_P(LateHazardMatrix, AttackHarmsNobodyOnceALateGateHasLoadedTheLibrary) {
   const Behaviour& behaviour = GetParam();
   std::vector<Cell> cells;
   for (const std::string mode : modes) {
@@ -440,7 +440,7 @@ INSTANTIATE_TEST_SUITE_P(Behaviours, LateHazardMatrix, ::testing::ValuesIn(behav
                          [](const auto& one) { return std::string(one.param.name); });
 
 // What the shield does not stop shows what leading the libraries to the gate is for.
-TEST(LateHazard, WithoutTheGateOrBeforeItThereIsDamage) {
+TEST(LateHazard, AttackWithoutTheGateOrBeforeItDoesDamage) {
   for (const char* name : {"free_memory", "unload_module", "destroy_stream", "destroy_event"}) {
     for (const char* mode : {"proc_address", "dlsym", "linked"}) {
       SCOPED_TRACE(std::string(name) + " " + mode);
@@ -454,7 +454,7 @@ TEST(LateHazard, WithoutTheGateOrBeforeItThereIsDamage) {
 
 // Ways past the gate that the_gate.md names. If one of these is held one day, that page has to
 // change. A late gate answers for dlsym, whatever library it is given.
-TEST(HazardPastTheGate, TheDriversOwnFunctionsDoTheirDamage) {
+TEST(HazardPastTheGate, DriverFunctionsReachedPastTheGateDoDamage) {
   for (const char* mode : {"by_link_map", "by_base"}) {
     SCOPED_TRACE(mode);
     const Seen past = see(Cell{"free_memory", mode, "guarded", "on"});
@@ -465,7 +465,7 @@ TEST(HazardPastTheGate, TheDriversOwnFunctionsDoTheirDamage) {
 }
 
 // A second driver knows nothing of what the first has.
-TEST(HazardPastTheGate, ASecondDriverReachesNothing) {
+TEST(HazardPastTheGate, SecondDriverReachesNothingOfTheFirst) {
   if (!driver_is_software()) GTEST_SKIP() << "NVIDIA's refuses to start, or ends the process";
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer in a second namespace ends the process";

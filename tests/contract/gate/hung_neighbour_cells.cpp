@@ -226,7 +226,7 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
   std::jthread watchdog;
 };
 
-TEST_P(HungNeighbour, DISABLED_Answers) {
+TEST_P(HungNeighbour, DISABLED_CallIsAnsweredInTime) {
   std::vector<float> pixel(4, 1.F);
   std::optional<PluginInstance> scratch;
   switch (std::get<2>(GetParam())) {
@@ -328,7 +328,7 @@ TEST_P(HungNeighbour, DISABLED_Answers) {
 }
 
 // The control: the host calls the driver itself, and nothing stands between.
-TEST_P(HungNeighbour, DISABLED_TheDriverWaits) {
+TEST_P(HungNeighbour, DISABLED_DriverAloneWaitsForTheHungNeighbour) {
   hang();
   auto freed = std::async(std::launch::async, [&] { return driver_call("cuMemFree_v2", own); });
   const bool waits = freed.wait_for(timeout + milliseconds(500)) == std::future_status::timeout;
@@ -340,7 +340,7 @@ TEST_P(HungNeighbour, DISABLED_TheDriverWaits) {
 }
 
 // A wait for the primary begins before anybody knows that something hangs there.
-TEST_P(HungNeighbour, DISABLED_AWaitThatHasBegunIsAnswered) {
+TEST_P(HungNeighbour, DISABLED_WaitThatHasBegunIsAnsweredWhenTheHangIsKnown) {
   hang();
   auto waited = std::async(std::launch::async, [&] {
     return innocent->run(0, [] { return driver_call("cuCtxSynchronize"); });
@@ -360,7 +360,7 @@ TEST_P(HungNeighbour, DISABLED_AWaitThatHasBegunIsAnswered) {
 }
 
 // The objects of tenants that are closed may end after the broker.
-TEST_P(HungNeighbour, DISABLED_WhatHungEndsBeforeTheBroker) {
+TEST_P(HungNeighbour, DISABLED_HungWorkThatEndsBeforeTheBrokerIsGivenBack) {
   hang();
   guilty->close();
   innocent->close();
@@ -373,7 +373,7 @@ TEST_P(HungNeighbour, DISABLED_WhatHungEndsBeforeTheBroker) {
 }
 
 // What the guilty one frees itself has to wait for its own kernel.
-TEST_P(HungNeighbour, DISABLED_TheGuiltyOneIsAnsweredToo) {
+TEST_P(HungNeighbour, DISABLED_GuiltyTenantIsAnsweredInTime) {
   CUdeviceptr guiltys = 0;
   guilty->run(0, [&] { EXPECT_EQ(driver_call("cuMemAlloc_v2", &guiltys, bytes), CUDA_SUCCESS); });
   guilty->run(0, [&] { launch(flags); });

@@ -36,15 +36,16 @@ void passes_in_a_child(const char* test, const Cell& cell) {
 class HungNeighbourTest : public ::testing::TestWithParam<std::tuple<LeaseKind, LeaseKind, Call>> {
 };
 
-TEST_P(HungNeighbourTest, EveryCallReturnsInItsTime) {
+TEST_P(HungNeighbourTest, EveryCallBesideAHungNeighbourReturnsInTime) {
   const auto& [guilty, innocent, call] = GetParam();
-  passes_in_a_child("Answers", {guilty, innocent, call, true});
-  // Nobody can tell the hang from long work of the tenant's own: AWaitThatHasBegunIsAnswered.
+  passes_in_a_child("CallIsAnsweredInTime", {guilty, innocent, call, true});
+  // Nobody can tell the hang from long work of the tenant's own:
+  // WaitThatHasBegunIsAnsweredWhenTheHangIsKnown.
   if (call == Call::synchronize && guilty != LeaseKind::private_own &&
       innocent == LeaseKind::shared) {
     return;
   }
-  passes_in_a_child("Answers", {guilty, innocent, call, false});
+  passes_in_a_child("CallIsAnsweredInTime", {guilty, innocent, call, false});
 }
 
 std::string call_name(
@@ -60,25 +61,28 @@ INSTANTIATE_TEST_SUITE_P(Cells, HungNeighbourTest,
 
 class HungPairTest : public ::testing::TestWithParam<std::tuple<LeaseKind, LeaseKind>> {};
 
-TEST_P(HungPairTest, TheDriverAloneWaits) {
+TEST_P(HungPairTest, DriverAloneWaitsForTheHungNeighbour) {
   const auto& [guilty, innocent] = GetParam();
-  passes_in_a_child("TheDriverWaits", {guilty, innocent, Call::process, false});
+  passes_in_a_child("DriverAloneWaitsForTheHungNeighbour",
+                    {guilty, innocent, Call::process, false});
 }
 
-TEST_P(HungPairTest, AWaitForAllThatHasBegunIsAnswered) {
+TEST_P(HungPairTest, WaitThatHasBegunIsAnsweredWhenTheHangIsKnown) {
   const auto& [guilty, innocent] = GetParam();
   if (innocent != LeaseKind::shared) return;  // others wait for their own work alone
-  passes_in_a_child("AWaitThatHasBegunIsAnswered", {guilty, innocent, Call::process, false});
+  passes_in_a_child("WaitThatHasBegunIsAnsweredWhenTheHangIsKnown",
+                    {guilty, innocent, Call::process, false});
 }
 
-TEST_P(HungPairTest, TheGuiltyOneIsAnsweredToo) {
+TEST_P(HungPairTest, GuiltyTenantIsAnsweredInTime) {
   const auto& [guilty, innocent] = GetParam();
-  passes_in_a_child("TheGuiltyOneIsAnsweredToo", {guilty, innocent, Call::process, false});
+  passes_in_a_child("GuiltyTenantIsAnsweredInTime", {guilty, innocent, Call::process, false});
 }
 
-TEST_P(HungPairTest, WhatHungEndsBeforeTheBroker) {
+TEST_P(HungPairTest, HungWorkThatEndsBeforeTheBrokerIsGivenBack) {
   const auto& [guilty, innocent] = GetParam();
-  passes_in_a_child("WhatHungEndsBeforeTheBroker", {guilty, innocent, Call::process, false});
+  passes_in_a_child("HungWorkThatEndsBeforeTheBrokerIsGivenBack",
+                    {guilty, innocent, Call::process, false});
 }
 
 INSTANTIATE_TEST_SUITE_P(Pairs, HungPairTest,

@@ -67,7 +67,7 @@ class LedgerContractTest : public RecordingBrokerTest {
   }
 };
 
-TEST_F(LedgerContractTest, SaysOfEachThingWhoseItIsAndHowItWasMade) {
+TEST_F(LedgerContractTest, LedgerTellsHolderBytesAndGenerationOfEachThing) {
   Tenant tenant = broker.open_tenant("effect");
   const CUdeviceptr hosts = tenant.allocate(mib);
   CUstream const hosts_stream = tenant.create_stream();
@@ -148,7 +148,7 @@ TEST_F(LedgerContractTest, CodeThatFreesWhatTheSdkAllocatedIsRefusedAndToldWhose
 }
 
 // Each way's stream works on the other's memory until close, which waits for both.
-TEST_F(LedgerContractTest, CloseGivesBackWhatCameByEveryWay) {
+TEST_F(LedgerContractTest, CloseGivesBackMemoryAndStreamsOfEveryWay) {
   std::size_t before = 0, after = 0, total = 0;
   Tenant looks = broker.open_tenant("looks", {LeaseChoice(LeaseKind::shared)});
   const auto measure = [&](std::size_t* free) {
@@ -197,7 +197,7 @@ TEST_F(LedgerContractTest, CloseGivesBackWhatCameByEveryWay) {
   EXPECT_EQ(after, before);
 }
 
-TEST_F(LedgerContractTest, WorksWithoutTheGate) {
+TEST_F(LedgerContractTest, LedgerWorksWithoutTheGate) {
   BrokerOptions ungated = options();
   ungated.use_gate = false;
   Broker without = Broker::open(ungated);

@@ -38,7 +38,7 @@ std::string output_of(const std::string& command, const std::string& variables =
 
 class EarlyGate : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(EarlyGate, IsThereBeforeTheDriver) {
+TEST_P(EarlyGate, LinkedGateIsThereBeforeTheDriver) {
   const std::string output = output_of(GetParam());
   SKIP_WITHOUT_DEVICE(output);
   EXPECT_THAT(output, HasSubstr("gate: before_driver (in the process before the driver)"));
@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Hosts, EarlyGate,
                          [](const auto& one) { return std::string(one.param); });
 
 // The control: the same program where it says no.
-TEST(LateGate, IsLateWhereTheProgramDoesNotLinkIt) {
+TEST(LateGate, GateIsLateWhereTheProgramDoesNotLinkIt) {
   const std::string output = output_of("host_without_gate");
   SKIP_WITHOUT_DEVICE(output);
   EXPECT_THAT(output, HasSubstr("gate: late (the driver, "));
@@ -63,7 +63,7 @@ TEST(LateGate, IsLateWhereTheProgramDoesNotLinkIt) {
 }
 
 // A gate in front of which nobody stands lets everything through, and shows the driver behind it.
-TEST(UnusedGate, IsNotThere) {
+TEST(UnusedGate, GateThatTheHostDoesNotWantIsNotThere) {
   for (const char* host : {"host_with_driver_first", "host_without_gate"}) {
     const std::string output = output_of(std::string(host) + " without");
     SKIP_WITHOUT_DEVICE(output);
@@ -95,7 +95,7 @@ TEST(Tools, AnInterposerStandsInFrontOfTheGate) {
   EXPECT_THAT(output, HasSubstr("the host's memory: DAMAGED"));
 }
 
-TEST(Tools, WhatTheDriverLoadsFindsTheGateByTheDriversName) {
+TEST(Tools, InjectedToolFindsTheGateByTheDriversName) {
   const std::string tool = test_library("tool_injected").string();
   const std::string output =
       output_of("host_with_driver_first", "CUDA_INJECTION64_PATH='" + tool + "'");
@@ -108,7 +108,7 @@ TEST(Tools, WhatTheDriverLoadsFindsTheGateByTheDriversName) {
   EXPECT_THAT(output, HasSubstr("the host's memory: whole\nended with 0"));
 }
 
-TEST(Tools, OneThatBearsTheDriversNameIsNotTakenForIt) {
+TEST(Tools, ToolThatBearsTheDriversNameIsNotTakenForTheDriver) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's library has to be the first";
 #endif
@@ -122,7 +122,7 @@ TEST(Tools, OneThatBearsTheDriversNameIsNotTakenForIt) {
   EXPECT_THAT(output, HasSubstr("ended with 0"));
 }
 
-TEST(Tools, OneThatIsKnownIsNamedAsTheReason) {
+TEST(Tools, KnownToolIsNamedAsTheReasonForNoGate) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's library has to be the first";
 #endif
@@ -140,7 +140,7 @@ TEST(Tools, OneThatIsKnownIsNamedAsTheReason) {
   EXPECT_THAT(output, Not(HasSubstr("held as usual")));
 }
 
-TEST(Tools, NoneIsSeenWhereThereIsNone) {
+TEST(Tools, NoToolIsReportedWhereThereIsNone) {
   const std::string output =
       output_of("host_with_driver_first", "LD_PRELOAD= CUDA_INJECTION64_PATH=");
   SKIP_WITHOUT_DEVICE(output);

@@ -121,7 +121,7 @@ TEST_F(LostContextTest, StaysWithARuntimeLibraryUntilTheTenantEnds) {
 }
 
 // Its handle is all that may be left of it.
-TEST_F(LostContextTest, TheOldHandleMeansTheNextGeneration) {
+TEST_F(LostContextTest, OldHandleOfALostContextMeansTheNextGeneration) {
   const CUcontext old = tenant.lease().context;
   load_ballast();
   lose();

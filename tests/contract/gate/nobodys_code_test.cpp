@@ -266,7 +266,7 @@ class Scene {
 
 Scene* scene = nullptr;  // until the process has ended
 
-TEST(NobodysCodeCell, DISABLED_Run) {
+TEST(NobodysCodeCell, DISABLED_PlaysTheChosenCell) {
   const char* text = std::getenv("CTXB_NOBODYS_CODE");  // NOLINT(concurrency-mt-unsafe)
   ASSERT_NE(text, nullptr);
   std::string way, function, protection;
@@ -293,7 +293,7 @@ std::string run_cell(const std::string& way, const std::string& function,
   if (driver_is_software()) {
     environment.emplace_back("LD_LIBRARY_PATH", software_device_folder().string());
   }
-  const ChildResult child = run_child("NobodysCodeCell.DISABLED_Run", environment);
+  const ChildResult child = run_child("NobodysCodeCell.DISABLED_PlaysTheChosenCell", environment);
   return child.output + (child.exit_code == 0 ? "" : "DAMAGE: the process ended\n");
 }
 
@@ -305,7 +305,7 @@ std::size_t count(const std::string& text, const std::string& word) {
 
 class NobodysCode : public ::testing::TestWithParam<Way> {};
 
-TEST_P(NobodysCode, EndsTheHostsThingsAndNothingOfATenants) {
+TEST_P(NobodysCode, NobodysCodeEndsThingsOfTheHostAndNoneOfATenant) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer crashes where a thread begins or ends in other code";
 #endif
@@ -331,7 +331,7 @@ TEST_P(NobodysCode, EndsTheHostsThingsAndNothingOfATenants) {
 INSTANTIATE_TEST_SUITE_P(Ways, NobodysCode, ::testing::ValuesIn(ways),
                          [](const auto& one) { return std::string(one.param.name); });
 
-TEST(NobodysCodeWithoutGate, EndsAllThatANeighbourHas) {
+TEST(NobodysCodeWithoutGate, NobodysCodeEndsThingsOfANeighbourWithoutTheGate) {
   for (const Blow& blow : blows) {
     const std::string without = run_cell("key", blow.function, "off");
     EXPECT_THAT(without, HasSubstr("DAMAGE")) << blow.function;
@@ -340,7 +340,7 @@ TEST(NobodysCodeWithoutGate, EndsAllThatANeighbourHas) {
 
 class NobodysCodeOnTheDevice : public ::testing::TestWithParam<WideBlow> {};
 
-TEST_P(NobodysCodeOnTheDevice, ReachesNoTenant) {
+TEST_P(NobodysCodeOnTheDevice, DeviceWideCallOfNobodysCodeReachesNoTenant) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer crashes where a thread begins in other code";
 #endif
@@ -361,7 +361,7 @@ TEST_P(NobodysCodeOnTheDevice, ReachesNoTenant) {
 INSTANTIATE_TEST_SUITE_P(Blows, NobodysCodeOnTheDevice, ::testing::ValuesIn(wide_blows),
                          [](const auto& one) { return std::string(one.param.function); });
 
-TEST(NobodysCodeOfTheHost, IsNotHeldBack) {
+TEST(NobodysCodeOfTheHost, DeviceWideCallOfTheHostIsNotHeldBack) {
   for (const char* protection : {"on", "late"}) {
     EXPECT_THAT(run_cell("wide", "change", protection), Not(HasSubstr("DAMAGE")));
   }

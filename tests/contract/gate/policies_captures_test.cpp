@@ -36,7 +36,7 @@ class CapturesTest : public PoliciesTest {
   }
 };
 
-TEST_F(CapturesTest, OneThatWasBegunInAGuardEndsWithIt) {
+TEST_F(CapturesTest, CaptureBegunInAGuardEndsWithTheGuard) {
   Tenant tenant = open(broker, "captures", LeaseKind::shared);
   Tenant neighbour = open(broker, "neighbour", LeaseKind::shared);
   AdoptedLibrary library = tenant.adopt(test_library("attacks_dlsym"));
@@ -46,7 +46,7 @@ TEST_F(CapturesTest, OneThatWasBegunInAGuardEndsWithIt) {
 }
 
 // NVIDIA's driver crashes when the capture of a stream that is gone is ended.
-TEST_F(CapturesTest, OneThatEndedOnAnotherThreadIsNotEndedAgain) {
+TEST_F(CapturesTest, CaptureThatEndedOnAnotherThreadIsNotEndedAgain) {
   Tenant tenant = open(broker, "captures", LeaseKind::shared);
   tenant.run(0, [&] {
     CUstream stream = nullptr;
@@ -66,7 +66,7 @@ TEST_F(CapturesTest, OneThatEndedOnAnotherThreadIsNotEndedAgain) {
 }
 
 // The code, and its stream, stay in the process.
-TEST_F(CapturesTest, OneThatWasBegunElsewhereEndsWithItsTenant) {
+TEST_F(CapturesTest, CaptureBegunOutsideOfGuardsEndsWithItsTenant) {
   Tenant tenant = open(broker, "captures", LeaseKind::shared);
   Tenant neighbour = open(broker, "neighbour", LeaseKind::shared);
   AdoptedLibrary library = tenant.adopt(test_library("attacks_dlsym"));

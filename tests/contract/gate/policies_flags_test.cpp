@@ -32,7 +32,7 @@ class FlagsTest : public PoliciesTest, public ::testing::WithParamInterface<Leas
   }
 };
 
-TEST_P(FlagsTest, AreTheTenantsOwn) {
+TEST_P(FlagsTest, FlagsSetByATenantAreItsOwn) {
   const bool own_context = GetParam() == LeaseKind::private_own;
   Tenant tenant = open(broker, "flags", GetParam());
   Tenant neighbour = open(broker, "neighbour", GetParam());
@@ -62,7 +62,7 @@ TEST_P(FlagsTest, AreTheTenantsOwn) {
 }
 
 // Without the gate they are the neighbour's too.
-TEST_P(FlagsTest, AreTheNeighboursTooWithoutTheGate) {
+TEST_P(FlagsTest, FlagsSetWithoutTheGateReachTheNeighbour) {
   if (GetParam() == LeaseKind::private_own)
     GTEST_SKIP() << "a private context has flags of its own";
   Tenant tenant = open(broker, "flags", GetParam());

@@ -70,7 +70,7 @@ class GraphMemoryTest : public PoliciesTest {
   }
 };
 
-TEST_F(GraphMemoryTest, IsItsOwnersToFree) {
+TEST_F(GraphMemoryTest, GraphMemoryIsFreedOnlyByItsOwner) {
   Tenant owner = open(broker, "owner", LeaseKind::green);
   Tenant other = open(broker, "other", LeaseKind::green);
   const Made made = owner.run(0, [&] {
@@ -104,7 +104,7 @@ TEST_F(GraphMemoryTest, IsItsOwnersToFree) {
   EXPECT_EQ(metrics_of(owner).held_bytes, 0U);
 }
 
-TEST_F(GraphMemoryTest, OfACaptureIsTheGraphs) {
+TEST_F(GraphMemoryTest, MemoryAllocatedInACaptureBelongsToTheGraph) {
   Tenant tenant = open(broker, "captures", LeaseKind::green);
   tenant.run(0, [&] {
     CUstream stream = nullptr;
@@ -125,7 +125,7 @@ TEST_F(GraphMemoryTest, OfACaptureIsTheGraphs) {
   EXPECT_EQ(tenant.strikes(), 0U);
 }
 
-TEST_F(GraphMemoryTest, IsInTheBudget) {
+TEST_F(GraphMemoryTest, AllocationNodeBeyondTheBudgetIsRefused) {
   Tenant poor = open(broker, "poor", LeaseKind::green, bytes + mib);
   poor.run(0, [&] {
     CUgraph graph = nullptr;
@@ -135,7 +135,7 @@ TEST_F(GraphMemoryTest, IsInTheBudget) {
   });
 }
 
-TEST_F(GraphMemoryTest, IsGivenBackAtTheEnd) {
+TEST_F(GraphMemoryTest, GraphMemoryIsGivenBackWhenTheTenantCloses) {
   for (const bool graph_is_there : {true, false}) {
     Tenant tenant = open(broker, "leaks", LeaseKind::green);
     tenant.run(0, [&] {

@@ -111,7 +111,7 @@ class LimitsTest : public PoliciesTest {
 
 class EachLimitTest : public LimitsTest, public ::testing::WithParamInterface<std::size_t> {};
 
-TEST_P(EachLimitTest, IsKept) {
+TEST_P(EachLimitTest, CreationBeyondTheLimitIsRefused) {
   const Thing thing = things()[GetParam()];
   SCOPED_TRACE(thing.name);
   Tenant limited = open_limited("limited", thing.limit, 2 * thing.each);
@@ -193,7 +193,7 @@ TEST_F(LimitsTest, ACaptureEndsAlthoughItsGraphIsRefused) {
 }
 
 // Physical memory and pools can be the host's too.
-TEST_F(LimitsTest, MemoryOfTheHostIsPinnedMemory) {
+TEST_F(LimitsTest, MemoryInTheHostCountsAsPinnedMemory) {
   Tenant limited = open_limited("limited", &DriverLimits::pinned_memory, 1);
   Tenant free = open_limited("free", &DriverLimits::pinned_memory, 0);
   const auto create = [] {
@@ -231,7 +231,7 @@ TEST_F(LimitsTest, MemoryOfTheHostIsPinnedMemory) {
   }
 }
 
-TEST_F(LimitsTest, ThreadsDoNotGetPastItTogether) {
+TEST_F(LimitsTest, ThreadsTogetherDoNotExceedALimit) {
   constexpr std::uint64_t most = 100;
   Tenant tenant = open_limited("many", &DriverLimits::events, most);
   tenant.lease();
@@ -256,7 +256,7 @@ TEST_F(LimitsTest, ThreadsDoNotGetPastItTogether) {
 }
 
 // Pinned memory was not in the budget for device memory, and streams in none.
-TEST_F(LimitsTest, TheDefaultsEndAFlood) {
+TEST_F(LimitsTest, FloodOfStreamsEndsAtTheDefaultLimit) {
   Tenant tenant = open(broker, "floods", LeaseKind::shared, 64 * mib);
   tenant.run(0, [] {
     int made = 0;
@@ -271,7 +271,7 @@ TEST_F(LimitsTest, TheDefaultsEndAFlood) {
   EXPECT_THAT(said(), Contains(HasSubstr("driver_limits.pinned_memory")));
 }
 
-TEST_F(LimitsTest, APoliciesLimitIsKeptAndTheHostsStandsAboveIt) {
+TEST_F(LimitsTest, LimitOfAPolicyHoldsUnlessTheHostGivesAnother) {
   BrokerOptions governed = options();
   governed.policy = parse_policy(
       R"({"schema": "ctxbroker.policy/1", "for_all": {"driver_limits": {"streams": 2}},
@@ -299,7 +299,7 @@ TEST_F(LimitsTest, APoliciesLimitIsKeptAndTheHostsStandsAboveIt) {
   EXPECT_THAT(said(), Contains(HasSubstr("its limits are not kept: 2 streams")));
 }
 
-TEST_F(LimitsTest, HostsInCHaveThemToo) {
+TEST_F(LimitsTest, HostInCSetsLimits) {
   ctxb_broker* c_broker = nullptr;
   ASSERT_EQ(ctxb_broker_open(nullptr, &c_broker), CTXB_OK) << ctxb_last_error();
   const auto most = [&](std::uint64_t limit) {

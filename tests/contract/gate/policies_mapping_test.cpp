@@ -63,7 +63,7 @@ class MappingTest : public PoliciesTest {
   std::size_t unit = 0;  // bytes
 };
 
-TEST_F(MappingTest, IsTheTenantsOwn) {
+TEST_F(MappingTest, MappingOfATenantIsRefusedToOthers) {
   Tenant owner = open(broker, "owner", LeaseKind::green);
   Tenant other = open(broker, "other", LeaseKind::green);
   CUmemGenericAllocationHandle memory = 0;
@@ -187,7 +187,7 @@ TEST_F(MappingTest, ThreadsThatRetainAndReleaseOneHandleLoseNoCount) {
 }
 
 // Released memory is there as long as it is mapped, by whichever mapping.
-TEST_F(MappingTest, CountsUntilItIsNeitherHeldNorMapped) {
+TEST_F(MappingTest, MemoryCountsUntilItIsNeitherHeldNorMapped) {
   Tenant tenant = open(broker, "counts", LeaseKind::green, 3 * unit / 2);
   tenant.run(0, [&] {
     CUmemGenericAllocationHandle memory = 0, again = 0;
@@ -218,7 +218,7 @@ TEST_F(MappingTest, CountsUntilItIsNeitherHeldNorMapped) {
 
 // The host is not held back, and what it ends is no more in anybody's budget: every mapping in the
 // addresses, not the first alone.
-TEST_F(MappingTest, WhatTheHostUnmapsIsNobodys) {
+TEST_F(MappingTest, MemoryUnmappedByTheHostLeavesTheBudget) {
   Tenant tenant = open(broker, "unmapped", LeaseKind::green);
   CUdeviceptr address = 0;
   tenant.run(0, [&] {
@@ -245,7 +245,7 @@ TEST_F(MappingTest, WhatTheHostUnmapsIsNobodys) {
   EXPECT_THAT(said(), Not(Contains(HasSubstr("could not be given back"))));
 }
 
-TEST_F(MappingTest, AllOfItIsGivenBackAtTheEnd) {
+TEST_F(MappingTest, MappedMemoryIsGivenBackWhenTheTenantCloses) {
   Tenant watcher = open(broker, "watcher", LeaseKind::shared);
   for (const LeaseKind kind : {LeaseKind::green, LeaseKind::private_own}) {
     for (const bool loses_its_lease : {false, true}) {

@@ -39,7 +39,7 @@ class PeersTest : public PoliciesTest {
   CUcontext primary = nullptr;  // of device 1
 };
 
-TEST_F(PeersTest, AccessIsEachTenantsOwn) {
+TEST_F(PeersTest, PeerAccessOfOneTenantIsNotEndedByAnother) {
   Tenant first = open(broker, "first", LeaseKind::shared);
   Tenant second = open(broker, "second", LeaseKind::shared);
   EXPECT_EQ(disable(first), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
@@ -60,7 +60,7 @@ TEST_F(PeersTest, AccessIsEachTenantsOwn) {
   EXPECT_FALSE(really_enabled(first)) << "the last one has given it back";
 }
 
-TEST_F(PeersTest, TheHostsAndTheTenantsDoNotTakeItFromEachOther) {
+TEST_F(PeersTest, HostAndTenantDoNotEndEachOthersPeerAccess) {
   Tenant tenant = open(broker, "tenant", LeaseKind::shared);
   CUcontext here = nullptr;
   ASSERT_EQ(driver_call("cuDevicePrimaryCtxRetain", &here, 0), CUDA_SUCCESS);
@@ -77,7 +77,7 @@ TEST_F(PeersTest, TheHostsAndTheTenantsDoNotTakeItFromEachOther) {
   driver_call("cuDevicePrimaryCtxRelease_v2", 0);
 }
 
-TEST_F(PeersTest, ByTheBrokersOwnCallItIsTheTenantsToo) {
+TEST_F(PeersTest, PeerAccessEnabledByTheBrokerIsTheTenants) {
   Tenant first = open(broker, "first", LeaseKind::shared);
   Tenant second = open(broker, "second", LeaseKind::shared);
   first.enable_peer_access(0, 1);

@@ -65,7 +65,7 @@ class PoolsTest : public PoliciesTest, public ::testing::WithParamInterface<Leas
   }
 };
 
-TEST_P(PoolsTest, TheDefaultOneIsTheTenantsOwn) {
+TEST_P(PoolsTest, DefaultPoolOfATenantIsItsOwn) {
   CUmemoryPool real = nullptr;
   ASSERT_EQ(raw("cuDeviceGetDefaultMemPool", &real, 0), CUDA_SUCCESS);
   const std::uint64_t before = threshold(real);
@@ -106,7 +106,7 @@ TEST_P(PoolsTest, TheDefaultOneIsTheTenantsOwn) {
 }
 
 // What a pool keeps for later is the tenant's as long as its budget has room for it.
-TEST_P(PoolsTest, WhatIsKeptUnusedGivesWayToTheBudget) {
+TEST_P(PoolsTest, UnusedPoolMemoryIsReleasedForTheBudget) {
   constexpr std::size_t kept = 64 * mib, little = 32 * mib, much = 64 * mib;  // in a pool's units
   for (const std::uint64_t budget : {128 * mib, std::size_t{0}}) {
     Tenant tenant = open(broker, "keeps", GetParam(), budget);
@@ -137,7 +137,7 @@ TEST_P(PoolsTest, WhatIsKeptUnusedGivesWayToTheBudget) {
   }
 }
 
-TEST_P(PoolsTest, TheCurrentOneIsTheTenantsOwn) {
+TEST_P(PoolsTest, CurrentPoolOfATenantIsItsOwn) {
   CUmemoryPool real = nullptr;
   ASSERT_EQ(raw("cuDeviceGetMemPool", &real, 0), CUDA_SUCCESS);
   Tenant first = open(broker, "first", GetParam());
@@ -162,7 +162,7 @@ TEST_P(PoolsTest, TheCurrentOneIsTheTenantsOwn) {
 }
 
 // Whatever became of the context that it was allocated in.
-TEST_P(PoolsTest, AllOfItIsGivenBackAtTheEnd) {
+TEST_P(PoolsTest, PoolMemoryIsGivenBackWhenTheTenantCloses) {
   Tenant watcher = open(broker, "watcher", LeaseKind::shared);
   for (const bool loses_its_lease : {false, true}) {
     Tenant tenant = open(broker, "leaks", GetParam());
@@ -192,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(one.param == LeaseKind::private_own ? "private" : to_string(one.param));
     });
 
-TEST_F(PoliciesTest, MemoryOfAPoolIsInTheBudget) {
+TEST_F(PoliciesTest, PoolAllocationBeyondTheBudgetIsRefused) {
   Tenant poor = open(broker, "poor", LeaseKind::green, 4 * mib);
   poor.run(0, [&] {
     CUdeviceptr address = 0;
@@ -204,7 +204,7 @@ TEST_F(PoliciesTest, MemoryOfAPoolIsInTheBudget) {
   });
 }
 
-TEST_F(PoliciesTest, MemoryOfGraphsIsTheDevicesAndStaysAsItIs) {
+TEST_F(PoliciesTest, TrimOfGraphMemoryByATenantIsIgnored) {
   Tenant tenant = open(broker, "trims", LeaseKind::green);
   tenant.run(0, [&] {
     std::uint64_t bytes = 0;

@@ -66,7 +66,7 @@ void CUDA_CB busy(void* nanoseconds) {
   }
 }
 
-TEST_F(PoliciesTest, WaitingIsTimedAndTheTenantsOwn) {
+TEST_F(PoliciesTest, WaitsOfATenantAreTimedAndCountedAsItsOwn) {
   const auto trace_of_one_wait = [&](Tenant& tenant) {
     const auto file = std::filesystem::temp_directory_path() /
                       ("ctxb_waits_" + std::to_string(::getpid()) + ".json");
@@ -109,7 +109,7 @@ TEST_F(PoliciesTest, WaitingIsTimedAndTheTenantsOwn) {
   EXPECT_EQ(metrics_of(waits).waits.count, 5U);
 }
 
-TEST_F(PoliciesTest, WaitingOnAnOwnThreadIsTheTenantsToo) {
+TEST_F(PoliciesTest, WaitsOnATenantsOwnThreadAreCounted) {
   Tenant tenant = open(broker, "waits", LeaseKind::green);
   const AdoptedLibrary library = tenant.adopt(test_library("attacks_proc_address"));
   auto* const allocate = reinterpret_cast<allocate_function*>(library.symbol(ALLOCATE));
@@ -130,7 +130,7 @@ TEST_F(PoliciesTest, OnlyTheHostMayProfile) {
   });
 }
 
-TEST_F(PoliciesTest, NamesOfOtherApisAreKnown) {
+TEST_F(PoliciesTest, LookUpsOfGraphicsInterfacesAreNotReportedAsUnknown) {
   Tenant tenant = open(broker, "looks", LeaseKind::green, mib);
   const auto look_up = [](const char* name) {
     void* found = nullptr;
@@ -164,7 +164,7 @@ TEST_F(PoliciesTest, NamesOfOtherApisAreKnown) {
 
 // ---- budgets from a policy file --------------------------------------------------------------
 
-TEST_F(PoliciesTest, APolicysBudgetIsKeptByTheGate) {
+TEST_F(PoliciesTest, BudgetOfAPolicyIsKeptByTheGate) {
   BrokerOptions governed = options();
   governed.policy = parse_policy(
       R"({"schema": "ctxbroker.policy/1", "for_all": {"driver_memory_budget": 4194304},
@@ -197,7 +197,7 @@ TEST_F(PoliciesTest, APolicysBudgetIsKeptByTheGate) {
 
 // ---- contexts in the budget ------------------------------------------------------------------
 
-TEST_F(PoliciesTest, ContextsAreInTheBudget) {
+TEST_F(PoliciesTest, ContextBeyondTheBudgetIsRefused) {
   Tenant poor = open(broker, "poor", LeaseKind::green, 64 * mib);
   Tenant rich = open(broker, "rich", LeaseKind::green);
   CUcontext context = nullptr;
@@ -222,7 +222,7 @@ TEST_F(PoliciesTest, ContextsAreInTheBudget) {
 // ---- what is held ----------------------------------------------------------------------------
 
 // The host is not held back; what it frees is a tenant's no more, unless the driver refuses.
-TEST_F(PoliciesTest, WhatTheHostFreesIsNotInTheBudget) {
+TEST_F(PoliciesTest, MemoryFreedByTheHostLeavesTheBudget) {
   Tenant tenant = open(broker, "freed", LeaseKind::shared, 8 * mib);
   const auto allocate = [&](CUdeviceptr* address) {
     return tenant.run(0, [&] { return driver_call("cuMemAlloc_v2", address, 6 * mib); });
@@ -249,7 +249,7 @@ TEST_F(PoliciesTest, WhatTheHostFreesIsNotInTheBudget) {
   EXPECT_EQ(allocate(&second), CUDA_SUCCESS);
 }
 
-TEST_F(PoliciesTest, WhatIsHeldIsToldByKind) {
+TEST_F(PoliciesTest, MetricsTellWhatATenantHoldsByKind) {
   Tenant tenant = open(broker, "holds", LeaseKind::green);
   Tenant other = open(broker, "other", LeaseKind::green);
   tenant.run(0, [&] {

@@ -169,7 +169,7 @@ class ReusedHandlesTest : public RecordingBrokerTest {
   int values_given_out_again_ = 0;
 };
 
-TEST_F(ReusedHandlesTest, TheSecondThreadThatEndsAThingIsRefused) {
+TEST_F(ReusedHandlesTest, SecondThreadThatEndsTheSameHandleIsRefused) {
   expect_refused<"cuMemFree_v2", CUdeviceptr>(
       [] { return made<CUdeviceptr>("cuMemAlloc_v2", std::size_t{4096}); });
   expect_refused<"cuMemFree_v2", CUdeviceptr>(
@@ -196,11 +196,11 @@ TEST_F(ReusedHandlesTest, TheSecondThreadThatEndsAThingIsRefused) {
   EXPECT_GE(values_given_out_again_, 1) << "of the registration at least";
 }
 
-TEST_F(ReusedHandlesTest, SoIsOneThatFreesWhatAGraphHasAllocated) {
+TEST_F(ReusedHandlesTest, SecondThreadThatFreesGraphMemoryIsRefused) {
   expect_refused<"cuMemFree_v2", CUdeviceptr>(make_graph_memory);
 }
 
-TEST_F(ReusedHandlesTest, SoIsOneThatDestroysANode) {
+TEST_F(ReusedHandlesTest, SecondThreadThatDestroysAGraphNodeIsRefused) {
   CUgraph graphs[2] = {nullptr, nullptr};  // the tenant's, and the host's
   tenant_.front().run(0, [&] { driver_call("cuGraphCreate", &graphs[0], 0U); });
   ASSERT_EQ(driver_call("cuGraphCreate", &graphs[1], 0U), CUDA_SUCCESS);
@@ -215,7 +215,7 @@ TEST_F(ReusedHandlesTest, SoIsOneThatDestroysANode) {
 }
 
 // What was made in a context that the tenant's code made ends with it.
-TEST_F(ReusedHandlesTest, SoIsOneThatEndsAThingOfAContextThatEnds) {
+TEST_F(ReusedHandlesTest, SecondThreadThatEndsAHandleOfAnEndingContextIsRefused) {
   const auto make = [] { return made<CUstream>("cuStreamCreate", 1U); };
   const auto end = [](Value value) {
     return driver_call("cuStreamDestroy_v2", as<CUstream>(value));
@@ -245,7 +245,7 @@ TEST_F(ReusedHandlesTest, SoIsOneThatEndsAThingOfAContextThatEnds) {
 }
 
 // The control: the driver itself takes the second call for the new owner's.
-TEST_F(ReusedHandlesTest, PastTheGateTheSecondCallEndsWhatTheHostMade) {
+TEST_F(ReusedHandlesTest, SecondCallPastTheGateEndsAHandleOfTheHost) {
   void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   auto* const unregister =
       reinterpret_cast<CUresult (*)(void*)>(dlsym(driver, "cuMemHostUnregister"));

@@ -56,7 +56,7 @@ std::filesystem::path copy_of(const std::filesystem::path& file) {
 
 const Case& chosen();
 
-TEST(Runtime, DISABLED_OneForTwoTenants) {
+TEST(Runtime, DISABLED_RuntimeLibrarySharedByTwoTenantsWorksInBoth) {
   Broker broker = Broker::open();
   const auto file = test_library(chosen().mode), copy = copy_of(file);
   Plugin first(broker, "first", chosen().kind, file), second(broker, "second", chosen().kind, copy);
@@ -81,7 +81,7 @@ TEST(Runtime, DISABLED_OneForTwoTenants) {
   EXPECT_NE(second.allocate_on_own_thread(), 0U) << "after the first one's end";
 }
 
-TEST(Runtime, DISABLED_OutlivesItsTenant) {
+TEST(Runtime, DISABLED_RuntimeLibraryOutlivesItsTenant) {
   Broker broker = Broker::open();
   for (int life = 0; life < 3; ++life) {
     Plugin plugin(broker, "again", chosen().kind, test_library(chosen().mode));
@@ -90,7 +90,7 @@ TEST(Runtime, DISABLED_OutlivesItsTenant) {
   }
 }
 
-TEST(Runtime, DISABLED_OutlivesItsBroker) {
+TEST(Runtime, DISABLED_RuntimeLibraryOutlivesItsBroker) {
   for (int life = 0; life < 3; ++life) {
     Broker broker = Broker::open();
     Plugin plugin(broker, "again", chosen().kind, test_library(chosen().mode));
@@ -99,7 +99,7 @@ TEST(Runtime, DISABLED_OutlivesItsBroker) {
   }
 }
 
-TEST(Runtime, DISABLED_WorksAfterALossAndAReset) {
+TEST(Runtime, DISABLED_RuntimeLibraryWorksAfterALossAndAReset) {
   Broker broker = Broker::open();
   Plugin plugin(broker, "losing", chosen().kind, test_library(chosen().mode));
   ASSERT_NE(plugin.allocate(), 0U);
@@ -113,7 +113,7 @@ TEST(Runtime, DISABLED_WorksAfterALossAndAReset) {
 
 // In a private lease the runtime library refuses flags by itself: it compares what is current with
 // the primary. The driver takes them.
-TEST(Runtime, DISABLED_SetsFlags) {
+TEST(Runtime, DISABLED_RuntimeLibrarySetsFlags) {
   Broker broker = Broker::open();
   Plugin plugin(broker, "flags", chosen().kind, test_library(chosen().mode));
   ASSERT_NE(plugin.allocate(), 0U);
@@ -133,20 +133,21 @@ TEST(Runtime, DISABLED_SetsFlags) {
 }
 
 constexpr Case cases[] = {
-    {"OneForTwoTenants", "attacks_runtime_shared", LeaseKind::shared},
-    {"OneForTwoTenants", "attacks_runtime_shared", LeaseKind::private_own},
-    {"OneForTwoTenants", "attacks_runtime_shared", LeaseKind::green},
-    {"OutlivesItsTenant", "attacks_runtime_static", LeaseKind::shared},
-    {"OutlivesItsTenant", "attacks_runtime_static", LeaseKind::private_own},
-    {"OutlivesItsTenant", "attacks_runtime_static", LeaseKind::green},
-    {"OutlivesItsBroker", "attacks_runtime_static", LeaseKind::shared},
-    {"OutlivesItsBroker", "attacks_runtime_static", LeaseKind::private_own},
-    {"OutlivesItsBroker", "attacks_runtime_static", LeaseKind::green},
-    {"WorksAfterALossAndAReset", "attacks_runtime_static", LeaseKind::private_own},
-    {"WorksAfterALossAndAReset", "attacks_runtime_static", LeaseKind::green},
-    {"SetsFlags", "attacks_runtime_static", LeaseKind::shared},
-    {"SetsFlags", "attacks_runtime_static", LeaseKind::private_own},
-    {"SetsFlags", "attacks_runtime_static", LeaseKind::green},
+    {"RuntimeLibrarySharedByTwoTenantsWorksInBoth", "attacks_runtime_shared", LeaseKind::shared},
+    {"RuntimeLibrarySharedByTwoTenantsWorksInBoth", "attacks_runtime_shared",
+     LeaseKind::private_own},
+    {"RuntimeLibrarySharedByTwoTenantsWorksInBoth", "attacks_runtime_shared", LeaseKind::green},
+    {"RuntimeLibraryOutlivesItsTenant", "attacks_runtime_static", LeaseKind::shared},
+    {"RuntimeLibraryOutlivesItsTenant", "attacks_runtime_static", LeaseKind::private_own},
+    {"RuntimeLibraryOutlivesItsTenant", "attacks_runtime_static", LeaseKind::green},
+    {"RuntimeLibraryOutlivesItsBroker", "attacks_runtime_static", LeaseKind::shared},
+    {"RuntimeLibraryOutlivesItsBroker", "attacks_runtime_static", LeaseKind::private_own},
+    {"RuntimeLibraryOutlivesItsBroker", "attacks_runtime_static", LeaseKind::green},
+    {"RuntimeLibraryWorksAfterALossAndAReset", "attacks_runtime_static", LeaseKind::private_own},
+    {"RuntimeLibraryWorksAfterALossAndAReset", "attacks_runtime_static", LeaseKind::green},
+    {"RuntimeLibrarySetsFlags", "attacks_runtime_static", LeaseKind::shared},
+    {"RuntimeLibrarySetsFlags", "attacks_runtime_static", LeaseKind::private_own},
+    {"RuntimeLibrarySetsFlags", "attacks_runtime_static", LeaseKind::green},
 };
 
 const Case& chosen() {
@@ -156,7 +157,7 @@ const Case& chosen() {
 
 class RuntimeTest : public ::testing::TestWithParam<std::size_t> {};
 
-TEST_P(RuntimeTest, GoesAsItSays) {
+TEST_P(RuntimeTest, ChildTestPasses) {
   if (const auto why = why_no_runtime_library(); !why.empty()) GTEST_SKIP() << why;
   const ChildResult child = run_child(std::string("Runtime.DISABLED_") + cases[GetParam()].name,
                                       {{"CTXB_RUNTIME_CASE", std::to_string(GetParam())}});

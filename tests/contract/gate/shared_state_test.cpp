@@ -96,7 +96,7 @@ void play(const Case& given) {
   }
 }
 
-TEST(SharedStateCase, DISABLED_Run) {
+TEST(SharedStateCase, DISABLED_PlaysTheChosenCase) {
   const char* text = std::getenv("CTXB_SHARED_STATE");  // NOLINT(concurrency-mt-unsafe)
   ASSERT_NE(text, nullptr);
   Case given;
@@ -114,7 +114,7 @@ ChildResult run_case(const std::string& lease, const std::string& place, const c
   if (driver_is_software()) {
     environment.emplace_back("LD_LIBRARY_PATH", software_device_folder().string());
   }
-  return run_child("SharedStateCase.DISABLED_Run", environment);
+  return run_child("SharedStateCase.DISABLED_PlaysTheChosenCase", environment);
 }
 
 // What the driver answered; -1: it lacks the call, or what the call is about.
@@ -125,7 +125,7 @@ int status_in(const std::string& output) {
 
 class SharedState : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(SharedState, StaysAsTheNeighbourHasIt) {
+TEST_P(SharedState, SharedStateStaysAsTheNeighbourHasIt) {
   for (const std::string place : {"guarded", "own_thread"}) {
     for (const char* protection : {"on", "late"}) {
       SCOPED_TRACE(place + " " + protection);
@@ -141,7 +141,7 @@ TEST_P(SharedState, StaysAsTheNeighbourHasIt) {
   }
 }
 
-TEST_P(SharedState, ChangesWithoutTheGate) {
+TEST_P(SharedState, SharedStateChangesWithoutTheGate) {
   const bool is_private = GetParam() == std::string("private");
   for (const Change& change : changes) {
     if (change.without_gate == Shows::never) continue;

@@ -166,7 +166,7 @@ class Unloading : public ::testing::TestWithParam<Case> {
   CUuserObject object = nullptr;
 };
 
-TEST_P(Unloading, DISABLED_ClosesWhileTheDriverHasAFunction) {
+TEST_P(Unloading, DISABLED_TenantClosesWhileTheDriverHoldsItsFunction) {
   const Way way = GetParam().way;
   Tenant neighbour = open("neighbour"), tenant = open("leaves");
   neighbours = neighbour.create_stream();
@@ -240,10 +240,10 @@ INSTANTIATE_TEST_SUITE_P(Cases, Unloading, ::testing::ValuesIn(unloadings),
 
 class UnloadingTest : public ::testing::TestWithParam<Case> {};
 
-TEST_P(UnloadingTest, ALibraryStaysUntilTheDriverHasDoneWithIt) {
-  const ChildResult child =
-      run_child("Cases/Unloading.DISABLED_ClosesWhileTheDriverHasAFunction/" + name_of(GetParam()),
-                {{"LSAN_OPTIONS", "detect_leaks=0"}});
+TEST_P(UnloadingTest, LibraryStaysLoadedUntilTheDriverHasDoneWithIt) {
+  const ChildResult child = run_child(
+      "Cases/Unloading.DISABLED_TenantClosesWhileTheDriverHoldsItsFunction/" + name_of(GetParam()),
+      {{"LSAN_OPTIONS", "detect_leaks=0"}});
   EXPECT_THAT(child.output, HasSubstr("ENQUEUED"));
   if (GetParam().with_gate) {
     EXPECT_EQ(child.exit_code, 0) << child.output;

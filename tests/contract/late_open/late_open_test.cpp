@@ -78,7 +78,7 @@ TEST(LateOpen, TheBrokersLibraryCanBeOpenedAfterManyThatKeepMuchPerThread) {
 }
 
 // The control: a library that wants 4 KiB of that room cannot be opened.
-TEST(LateOpen, ALibraryThatKeepsMuchInThatRoomIsRefused) {
+TEST(LateOpen, LibraryWithLargeStaticThreadStorageIsRefused) {
   EXPECT_EQ(dlopen(other_library("initial-exec").c_str(), RTLD_NOW), nullptr);
   const char* why = dlerror();
   ASSERT_NE(why, nullptr);

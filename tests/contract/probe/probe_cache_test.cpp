@@ -54,12 +54,12 @@ TEST_F(ProbeCache, TheSecondRunReadsWhatTheFirstKept) {
   EXPECT_EQ(kept->measured, before.measured);
 }
 
-TEST_F(ProbeCache, NothingIsKeptBeforeTheFirstRun) {
+TEST_F(ProbeCache, CacheIsEmptyBeforeTheFirstRun) {
   EXPECT_FALSE(cached_probe(options()).has_value());
   EXPECT_EQ(files(), 0U);
 }
 
-TEST_F(ProbeCache, AgainMeasuresAndReplaces) {
+TEST_F(ProbeCache, AgainOptionMeasuresAndReplacesTheCache) {
   first();
   ProbeOptions again = script("kill -SEGV $$");
   again.again = true;
@@ -68,7 +68,7 @@ TEST_F(ProbeCache, AgainMeasuresAndReplaces) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(ProbeCache, DamageIsNotedAndMeasuredAnew) {
+TEST_F(ProbeCache, DamagedCacheIsNotedAndMeasuredAnew) {
   const std::string good = read_text(first().cache_file);
   const std::filesystem::path file = only_file();
   std::vector<std::string> damaged = {"", "{", "[]", "null", "no JSON at all", "\xff\xfe{}"};
@@ -99,7 +99,7 @@ TEST_F(ProbeCache, DamageIsNotedAndMeasuredAnew) {
   EXPECT_TRUE(first().notes.size() == 1 && probe(without_processes()).from_cache);
 }
 
-TEST_F(ProbeCache, WhatHoldsForAnotherDriverIsNotUsed) {
+TEST_F(ProbeCache, CacheOfAnotherDriverIsNotUsed) {
   std::string text = read_text(first().cache_file);
   const std::string key = "\"driver_file\": \"";
   text.insert(text.find(key) + key.size(), "older ");
@@ -130,7 +130,7 @@ TEST_F(ProbeCache, DevicesOfOneModelShareWhatOneOfThemAnswered) {
   EXPECT_EQ(first->gpu_uuid, measured.gpu_uuid) << "of the device that was measured";
 }
 
-TEST_F(ProbeCache, WhatHoldsForAnotherModelIsNotUsed) {
+TEST_F(ProbeCache, CacheOfAnotherModelIsNotUsed) {
   std::string text = read_text(first().cache_file);
   const std::string key = "\"multiprocessors\": ";
   text.insert(text.find(key) + key.size(), "1");
@@ -158,7 +158,7 @@ TEST_F(ProbeCache, AFolderWhereTheFileShouldBeIsNoted) {
 }
 
 // The environment of this process; one test at a time.
-TEST_F(ProbeCache, LiesWhereTheEnvironmentSays) {
+TEST_F(ProbeCache, CacheFolderFollowsTheEnvironment) {
   ProbeOptions request = script(answers_all);
   request.cache_folder.clear();
   ::setenv("XDG_CACHE_HOME", (folder / "xdg").c_str(), 1);

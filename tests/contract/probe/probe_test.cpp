@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST_F(ProbeTest, MeasuresWhatThisMachineHas) {
+TEST_F(ProbeTest, ProbeMeasuresEveryQuestionOnThisMachine) {
   const ProbeReport report = probe(options());
   EXPECT_FALSE(report.from_cache);
   EXPECT_FALSE(report.gpu.empty());
@@ -90,7 +90,7 @@ TEST_F(ProbeTest, AProcessThatSaysNothingHasFailed) {
   EXPECT_EQ(files(), 0U);
 }
 
-TEST_F(ProbeTest, OnlyGoodAnswersOfTheRightProcessCount) {
+TEST_F(ProbeTest, OnlyGoodAnswersOfTheRightProcessAreCounted) {
   const ProbeReport report =
       probe(script("echo 'ctxbroker-probe-value shield.control banana'\n"
                    "echo 'ctxbroker-probe-value shield.reset_refused nan'\n"

@@ -11,7 +11,7 @@ namespace {
 
 class AudioCommand : public CommandTest {};
 
-TEST_F(AudioCommand, GainByDecibels) {
+TEST_F(AudioCommand, GainOfMinusSixDecibelsScalesTheSamples) {
   std::vector<float> samples(1000);
   for (int i = 0; i < 1000; ++i) {
     samples[static_cast<std::size_t>(i)] = static_cast<float>(i - 500) / 1000;
@@ -69,7 +69,7 @@ TEST_F(AudioCommand, GraphsDoNotChangeTheSound) {
   }
 }
 
-TEST_F(AudioCommand, AReport) {
+TEST_F(AudioCommand, ReportDescribesInputOutputAndPlugins) {
   const std::string in = wav("in.wav", 1000);
   const Ended ended = run_well({"audio", in, "-o", at("out.wav"), "--plugin", "gain", "--plugin",
                                 "equaliser", "--block", "300", "--json", at("report.json")});
@@ -87,7 +87,7 @@ TEST_F(AudioCommand, AReport) {
   EXPECT_EQ(report["plugins"][0]["jobs"], 4);  // 300, 300, 300, 100
 }
 
-TEST_F(AudioCommand, TheTailRings) {
+TEST_F(AudioCommand, TailOptionAddsTheRingingEnd) {
   const std::string in = wav("in.wav", 4800);
   run_well({"audio", in, "-o", at("dry.wav"), "--plugin", "delay"});
   run_well({"audio", in, "-o", at("wet.wav"), "--plugin", "delay", "--tail", "0.5"});
@@ -99,7 +99,7 @@ TEST_F(AudioCommand, TheTailRings) {
   EXPECT_TRUE(std::any_of(wet.begin() + 9600, wet.end(), [](auto s) { return s != 0; }));
 }
 
-TEST_F(AudioCommand, LatencyIsTakenOut) {
+TEST_F(AudioCommand, LatencyOfPluginsIsRemovedFromTheOutput) {
   // A low-pass far above the tone: what comes out is the tone, where it was.
   const std::string in = wav("in.wav", 4000, 1);
   run_well({"audio", in, "-o", at("out.wav"), "--plugin", "fir:cutoff=20000,taps=65", "--json",
@@ -124,7 +124,7 @@ TEST_F(AudioCommand, ClippingIsToldAndCounted) {
   EXPECT_GT(json_at("report.json")["audio"]["clipped_samples"], 100);
 }
 
-TEST_F(AudioCommand, FormatsByExtension) {
+TEST_F(AudioCommand, ExtensionOfTheOutputChoosesItsFormat) {
   const std::string in = wav("in.wav", 500);
   const auto type = [&](const char* name) {
     run_well({"audio", in, "-o", at(name), "--plugin", "gain:gain_db=0"});

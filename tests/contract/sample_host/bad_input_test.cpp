@@ -28,12 +28,12 @@ class BadInput : public CommandTest {
   const std::vector<std::string> gain{"--plugin", "gain"};
 };
 
-TEST_F(BadInput, MissingFile) {
+TEST_F(BadInput, MissingFileIsAnInputError) {
   expect_error(image(exposure), ExitCode::input, {"in.png", "No such file"});
   expect_error(audio(gain), ExitCode::input, {"in.wav", "No such file"});
 }
 
-TEST_F(BadInput, TruncatedPng) {
+TEST_F(BadInput, TruncatedPngIsAnInputError) {
   png("whole.png", 40, 30);
   const std::string bytes = read_bytes(folder / "whole.png");
   for (const std::size_t length : {bytes.size() / 2, bytes.size() - 1, std::size_t{20}}) {
@@ -42,7 +42,7 @@ TEST_F(BadInput, TruncatedPng) {
   }
 }
 
-TEST_F(BadInput, TruncatedRecordings) {
+TEST_F(BadInput, TruncatedRecordingsAreInputErrors) {
   wav("whole.wav", 2000);
   const std::string bytes = read_bytes(folder / "whole.wav");
   write_bytes(folder / "in.wav", bytes.substr(0, bytes.size() - 1));
@@ -56,31 +56,31 @@ TEST_F(BadInput, TruncatedRecordings) {
   expect_error(audio(gain), ExitCode::input, {"in.wav"});
 }
 
-TEST_F(BadInput, APngThatIsAText) {
+TEST_F(BadInput, TextNamedPngIsAnInputError) {
   write_bytes(folder / "in.png", "Dear reader, this is no image.\n");
   expect_error(image(exposure), ExitCode::input, {"in.png", "not a PNG"});
 }
 
-TEST_F(BadInput, EmptyFiles) {
+TEST_F(BadInput, EmptyFilesAreInputErrors) {
   write_bytes(folder / "in.wav", "");
   expect_error(audio(gain), ExitCode::input, {"in.wav", "empty"});
   wav("in.wav", 0);
   expect_error(audio(gain), ExitCode::input, {"in.wav", "holds no samples"});
 }
 
-TEST_F(BadInput, APluginThatNeedsSeveralInputs) {
+TEST_F(BadInput, PluginWithSeveralInputsIsRefusedInARow) {
   png("in.png", 4, 4);
   expect_error(image({"--plugin", "merge"}), ExitCode::usage,
                {"org.ctxbroker.sample.merge cannot run in a row", "it needs the inputs a, b"});
 }
 
-TEST_F(BadInput, AnAnalyserHasNothingToWrite) {
+TEST_F(BadInput, AnalyserIsRefusedInARow) {
   wav("in.wav", 4);
   expect_error(audio({"--plugin", "spectrum"}), ExitCode::usage,
                {"spectrum cannot run in a row", "it only gives results", "A host of your own"});
 }
 
-TEST_F(BadInput, UnknownPlugin) {
+TEST_F(BadInput, UnknownPluginIsRefused) {
   png("in.png", 4, 4);
   expect_error(image({"--plugin", "exposur"}), ExitCode::plugin,
                {"\"exposur\"", "did you mean \"exposure\"?", "blur"});
@@ -89,13 +89,13 @@ TEST_F(BadInput, UnknownPlugin) {
   expect_error(image({"--plugin", "./nowhere.so"}), ExitCode::plugin, {"./nowhere.so"});
 }
 
-TEST_F(BadInput, UnknownParameter) {
+TEST_F(BadInput, UnknownParameterIsRefused) {
   png("in.png", 4, 4);
   expect_error(image({"--plugin", "exposure:stop=1"}), ExitCode::usage,
                {"exposure:stop=1", "stop", "stops"});
 }
 
-TEST_F(BadInput, ValueOutOfRangeOrNoNumber) {
+TEST_F(BadInput, ValueOutOfRangeOrNoNumberIsRefused) {
   png("in.png", 4, 4);
   for (const char* value : {"1e9", "-1e9", "inf", "nan", "bright", "1.5x", "0x", "1,5"}) {
     expect_error(image({"--plugin", "exposure:stops=" + std::string(value)}), ExitCode::usage,
@@ -103,18 +103,18 @@ TEST_F(BadInput, ValueOutOfRangeOrNoNumber) {
   }
 }
 
-TEST_F(BadInput, BlockLength) {
+TEST_F(BadInput, BadBlockLengthIsAUsageError) {
   wav("in.wav", 100);
   expect_error(audio({"--plugin", "gain", "--block", "0"}), ExitCode::usage, {"--block", "0"});
   expect_error(audio({"--plugin", "gain", "--block", "65537"}), ExitCode::usage, {"--block"});
 }
 
-TEST_F(BadInput, PluginOfTheOtherKind) {
+TEST_F(BadInput, PluginOfTheOtherKindIsRefused) {
   png("in.png", 4, 4);
   expect_error(image(gain), ExitCode::usage, {"gain", "sample_host audio"});
 }
 
-TEST_F(BadInput, OutputPlaces) {
+TEST_F(BadInput, BadOutputPlacesAreOutputErrors) {
   png("in.png", 4, 4);
   wav("in.wav", 100);
   const auto to = [&](const char* command, const char* input, const std::string& output,
@@ -137,7 +137,7 @@ TEST_F(BadInput, OutputPlaces) {
   expect_error(report, ExitCode::output, {"report.json"});
 }
 
-TEST_F(BadInput, AFullDisk) {
+TEST_F(BadInput, FullDiskIsAnOutputError) {
   png("in.png", 200, 100, 16);
   Start start = image(exposure);
   start.wrapper = "ulimit -f 8";
@@ -148,7 +148,7 @@ TEST_F(BadInput, AFullDisk) {
   expect_error(start, ExitCode::output, {"out.wav", "File too large"});
 }
 
-TEST_F(BadInput, LibrariesThatAreNoPlugins) {
+TEST_F(BadInput, LibrariesThatAreNoPluginsAreRefused) {
   png("in.png", 4, 4);
   write_bytes(folder / "text.so", "not a library\n");
   expect_error(image({"--plugin", at("text.so")}), ExitCode::plugin, {"text.so"});
@@ -164,31 +164,31 @@ TEST_F(BadInput, LibrariesThatAreNoPlugins) {
                {folder.path().string()});
 }
 
-TEST_F(BadInput, LibraryOfAnotherAbi) {
+TEST_F(BadInput, LibraryOfAnotherAbiIsRefused) {
   png("in.png", 4, 4);
   expect_error(image({"--plugin", test_plugin("wrong_major")}), ExitCode::plugin,
                {"wrong_major", "ABI"});
 }
 
-TEST_F(BadInput, LibraryWhoseInitFails) {
+TEST_F(BadInput, LibraryWhoseInitFailsIsRefused) {
   png("in.png", 4, 4);
   expect_error(image({"--plugin", test_plugin("init_fails")}), ExitCode::plugin,
                {"init_fails", "init"});
 }
 
-TEST_F(BadInput, KernelImageThatIsGarbage) {
+TEST_F(BadInput, KernelImageThatIsGarbageIsRefused) {
   png("in.png", 4, 4);
   expect_error(image({"--plugin", test_plugin("garbage_image")}), ExitCode::kernel_image,
                {"garbage"});
 }
 
-TEST_F(BadInput, PluginThatFailsInProcess) {
+TEST_F(BadInput, PluginThatFailsInProcessIsAnError) {
   png("in.png", 4, 4);
   expect_error(image({"--plugin", test_plugin("process_fails")}), ExitCode::plugin,
                {"process_fails", "the colours have run out"});
 }
 
-TEST_F(BadInput, AmbiguousNames) {
+TEST_F(BadInput, AmbiguousPluginNamesAreRefused) {
   png("in.png", 4, 4);
   const std::string twins = test_plugin("twins");
   expect_error(image({"--plugin", twins}), ExitCode::plugin, {"several plug-ins", "twin"});
@@ -199,13 +199,13 @@ TEST_F(BadInput, AmbiguousNames) {
                {"ambiguous", "org.ctxbroker.test.a.twin", "org.ctxbroker.test.b.twin"});
 }
 
-TEST_F(BadInput, UnknownDriver) {
+TEST_F(BadInput, UnknownDriverIsRefused) {
   png("in.png", 4, 4);
   expect_error(image(exposure, {"CTXBROKER_DRIVER=amd"}), ExitCode::driver,
                {"CTXBROKER_DRIVER", "amd", "software"});
 }
 
-TEST_F(BadInput, NvidiaWithoutItsDriver) {
+TEST_F(BadInput, NvidiaChoiceWithoutItsDriverIsAnError) {
   if (void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
     ::dlclose(driver);
     GTEST_SKIP() << "this machine has NVIDIA's driver";
@@ -217,20 +217,20 @@ TEST_F(BadInput, NvidiaWithoutItsDriver) {
   expect_error(start, ExitCode::driver, {"libcuda.so.1"});
 }
 
-TEST_F(BadInput, NoDeviceAtAll) {
+TEST_F(BadInput, RunWithoutAnyDeviceIsADriverError) {
   png("in.png", 4, 4);
   expect_error(image(exposure, {"CTXBROKER_DRIVER=software", "CTXBROKER_SOFTWARE_DEVICES=0"}),
                ExitCode::driver, {"device"});
 }
 
-TEST_F(BadInput, NoSuchDevice) {
+TEST_F(BadInput, UnknownDeviceIsRefused) {
   png("in.png", 4, 4);
   Start start = image(exposure);
   start.arguments.insert(start.arguments.end(), {"--device", "77"});
   expect_error(start, ExitCode::driver, {"--device 77"});
 }
 
-TEST_F(BadInput, CommandLines) {
+TEST_F(BadInput, IncompleteCommandLinesAreUsageErrors) {
   Start start;
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{}, {"bake"}, {"image"}, {"list", "--bogus"}}) {
@@ -257,7 +257,7 @@ TEST_F(BadInput, AFailureKeepsTheOldOutput) {
   EXPECT_EQ(read_bytes(folder / "out.png"), "the old one");
 }
 
-TEST_F(BadInput, OnesThatNeedAGpuAreRefusedOnTheSoftwareDevice) {
+TEST_F(BadInput, PluginsThatNeedAGpuAreRefusedOnTheSoftwareDevice) {
   png("in.png", 8, 8);
   Start start;
   start.arguments = {"image",    at("in.png"), "-o",       at("out.png"),

@@ -104,7 +104,7 @@ TEST_F(ExrCommand, PluginsGetStraightColours) {
   EXPECT_NEAR(out.channels["B"][0], 0.05F, 1e-6F);
 }
 
-TEST_F(ExrCommand, BetweenPngAndOpenExr) {
+TEST_F(ExrCommand, PngThroughOpenExrKeepsItsSamples) {
   const std::string in = png("in.png", 33, 20, 8, 2);
   run_well(image("in.png", "between.exr").arguments);
   EXPECT_EQ(read_raw_exr(folder / "between.exr").type, Imf::HALF);
@@ -116,7 +116,7 @@ TEST_F(ExrCommand, BetweenPngAndOpenExr) {
   EXPECT_EQ(read_bytes(folder / "narrow.exr"), read_bytes(folder / "between.exr"));
 }
 
-TEST_F(ExrCommand, TilesAreRead) {
+TEST_F(ExrCommand, TiledFileIsRead) {
   RawExr raw = make_exr(50, 40, {"R", "G", "B", "A"});
   raw.header.setTileDescription(Imf::TileDescription(16, 16));
   exr("in.exr", raw);
@@ -124,7 +124,7 @@ TEST_F(ExrCommand, TilesAreRead) {
   EXPECT_EQ(read_raw_exr(folder / "out.exr").channels, raw.channels);
 }
 
-TEST_F(ExrCommand, WhatIsLeftOutIsSaid) {
+TEST_F(ExrCommand, ChannelsThatAreLeftOutAreReported) {
   exr("in.exr", make_exr(5, 4, {"R", "G", "B", "Z"}));
   const Ended ended = run(image("in.exr", "out.exr").arguments);
   EXPECT_EQ(ended.exit_code, 0);
@@ -150,7 +150,7 @@ TEST_F(ExrCommand, BadFilesAreNamed) {
   expect_error(image("in.exr", "out.exr"), ExitCode::input, {"beauty.R", "R, G and B"});
 }
 
-TEST_F(ExrCommand, DepthsThatATypeDoesNotHave) {
+TEST_F(ExrCommand, DepthThatAFileTypeLacksIsRefused) {
   png("in.png", 4, 4);
   expect_error(image("in.png", "out.exr", {"--depth", "8"}), ExitCode::usage,
                {"out.exr\": depth 8:", "OpenEXR", "16 or 32"});

@@ -62,7 +62,7 @@ TEST_F(FailureTest, EachKindOfFailureLeavesAReport) {
          ExitCode::output, "output");
 }
 
-TEST_F(FailureTest, ASuccessSaysSoToo) {
+TEST_F(FailureTest, ReportOfASuccessSaysSo) {
   run_well(image("exposure"));
   EXPECT_EQ(report()["success"], true);
   EXPECT_EQ(report()["exit_code"], 0);
@@ -88,7 +88,7 @@ TEST_F(FailureTest, AFaultIsNamedWithItsLine) {
 }
 
 // What is there must not be lost to a report of a failure.
-TEST_F(FailureTest, AReportReplacesNothingButAReport) {
+TEST_F(FailureTest, ReportReplacesOnlyAnOlderReport) {
   const std::string input = png("in.png", 4, 4);
   const std::string before = read_bytes(input);
   EXPECT_NE(run({"image", input, "-o", at("out.png"), "-p", "no_such", "--json", input}).exit_code,

@@ -106,7 +106,7 @@ TEST_F(GraphEnds, AGeneratorMakesImagesAndAnAnalyserLooksAtThem) {
   EXPECT_EQ(json_at("report.json")["outputs"][1]["path"], at("seen.json"));
 }
 
-TEST_F(GraphEnds, APluginThatAsksForItIsActivatedAgain) {
+TEST_F(GraphEnds, PluginThatAsksForARestartIsActivatedAgain) {
   const Ended ended =
       run({"image", "--graph", sloping(), "--size", "8x8", "--frames", "1-4", "--jobs", "2"});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
@@ -114,7 +114,7 @@ TEST_F(GraphEnds, APluginThatAsksForItIsActivatedAgain) {
   EXPECT_EQ(json_at("seen.json")["rows"].size(), 4U);
 }
 
-TEST_F(GraphEnds, ResultsOfBlocksAreRows) {
+TEST_F(GraphEnds, ResultsOfEachBlockAreARowOfTheFile) {
   wav("in.wav", 5000);
   const auto analysis = [&](const std::string& as) {
     return graph(R"("inputs": {"i": {"file": "in.wav"}},
@@ -215,7 +215,7 @@ TEST_F(GraphEnds, TilesTakeLessDeviceMemory) {
   EXPECT_LT(4 * memory({"--tile", "40x30"}), memory({}));
 }
 
-TEST_F(GraphEnds, TilesOfSeveralInputsFramesAndSizes) {
+TEST_F(GraphEnds, TilesOfSeveralInputsFramesAndSizesGiveTheSameBytes) {
   for (int frame = 1; frame <= 5; ++frame) {
     const std::string number = std::to_string(frame);
     write_raw_exr(folder / ("a." + number + ".exr"), make_exr(31, 23, {"R", "G", "B", "A"}));
@@ -247,7 +247,7 @@ TEST_F(GraphEnds, TilesOfSeveralInputsFramesAndSizes) {
   }
 }
 
-TEST_F(GraphEnds, TilesOfAGenerator) {
+TEST_F(GraphEnds, TilesOfAGeneratorGiveTheSameBytes) {
   const auto render = [&](const std::string& out, const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {
         "image", "--graph",
@@ -262,7 +262,7 @@ TEST_F(GraphEnds, TilesOfAGenerator) {
   EXPECT_EQ(render("tiles.png", {"--tile", "16x9"}), render("whole.png", {}));
 }
 
-TEST_F(GraphEnds, TilesOfHalves) {
+TEST_F(GraphEnds, TilesOfHalvesGiveTheSameBytes) {
   write_raw_exr(folder / "in.exr", make_exr(40, 30, {"R", "G", "B"}));
   run_well({"image", at("in.exr"), "-o", at("whole.exr"), "--plugin", "exposure:stops=1"});
   run_well({"image", at("in.exr"), "-o", at("tiles.exr"), "--plugin", "exposure:stops=1", "--tile",

@@ -43,7 +43,7 @@ class GraphCommand : public CommandTest {
   }
 };
 
-TEST_F(GraphCommand, NodesInARowDoWhatARowDoes) {
+TEST_F(GraphCommand, NodesInARowGiveTheBytesOfAPluginRow) {
   png("in.png", 40, 30);
   run_well({"image", at("in.png"), "-o", at("row.png"), "--plugin", "exposure:stops=0.5,gamma=2",
             "--plugin", "blur:radius=3"});
@@ -69,7 +69,7 @@ TEST_F(GraphCommand, NodesInARowDoWhatARowDoes) {
 }
 
 // What NumPy says about graphs is in tests/scripts/graph_oracle.py.
-TEST_F(GraphCommand, SeveralInputsAndOutputs) {
+TEST_F(GraphCommand, GraphWithSeveralInputsAndOutputsWritesAllOfThem) {
   make_inputs();
   const Ended ended = run_well(
       {"image", "--graph",
@@ -238,7 +238,7 @@ TEST_F(AudioGraph, AutomationIsAtItsPlaceInTheSound) {
   }
 }
 
-TEST_F(AudioGraph, RowsHaveAutomationToo) {
+TEST_F(AudioGraph, AutomationOfAPluginRowIsApplied) {
   track("one.wav", 3000, 2, 440);
   write_bytes(folder / "a.csv", "0.04,gain_2.mute,on\n");
   run_well({"audio", at("one.wav"), "-o", at("sum.wav"), "--plugin", "gain", "--plugin", "gain",
@@ -299,7 +299,7 @@ TEST_F(GraphCommand, AutomationOfImagesGoesByFrameNumbers) {
 
 class JobsInFlight : public GraphCommand, public testing::WithParamInterface<const char*> {};
 
-TEST_P(JobsInFlight, ChangeNoByteOfASequence) {
+TEST_P(JobsInFlight, JobsInFlightChangeNoByteOfASequence) {
   for (int frame = 1; frame <= 9; ++frame) {
     const std::string number = std::to_string(frame);
     const auto height = static_cast<std::uint32_t>(frame == 6 ? 40 : 10);  // activated anew

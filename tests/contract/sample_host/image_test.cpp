@@ -58,7 +58,7 @@ TEST_F(ImageCommand, ExposureBrightensByStops) {
   }
 }
 
-TEST_F(ImageCommand, AChainOfFourWithAReport) {
+TEST_F(ImageCommand, RowOfFourPluginsWritesImageAndReport) {
   const std::string in = png("in.png", 61, 45, 8, 6);
   const Ended ended = run_well({"image", in, "-o", at("out.png"), "--plugin", "exposure:stops=0.7",
                                 "--plugin", "blur:radius=2", "--plugin", "unsharp", "--plugin",
@@ -105,7 +105,7 @@ TEST_F(ImageCommand, SharedAndPrivateLeasesGiveTheSameBytes) {
   EXPECT_EQ(json_at("private.json")["plugins"][1]["lease"]["granted"], "private");
 }
 
-TEST_F(ImageCommand, SizesAndDepths) {
+TEST_F(ImageCommand, OnePixelAndSixteenBitsAreWritten) {
   png("one.png", 1, 1);
   run_well({"image", at("one.png"), "-o", at("out.png"), "--plugin", "blur:radius=6"});
   EXPECT_EQ(read_raw_png(folder / "out.png").samples, read_raw_png(folder / "one.png").samples);
@@ -135,7 +135,7 @@ TEST_F(ImageCommand, TheOutputMayBeTheInput) {
   EXPECT_THAT(folder.names(), testing::ElementsAre("in.png"));
 }
 
-TEST_F(ImageCommand, QuietAndJsonOnStandardOutput) {
+TEST_F(ImageCommand, QuietPrintsNothingAndJsonGoesToStandardOutput) {
   const std::string in = png("in.png", 8, 8);
   const Ended quiet = run_well({"image", in, "-o", at("out.png"), "--plugin", "blur", "-q"});
   EXPECT_EQ(quiet.out, "");
@@ -144,7 +144,7 @@ TEST_F(ImageCommand, QuietAndJsonOnStandardOutput) {
   EXPECT_EQ(nlohmann::json::parse(json.out)["command"], "image");
 }
 
-TEST_F(ImageCommand, PluginsByIdAndByPath) {
+TEST_F(ImageCommand, PluginsAreFoundByNameIdAndPath) {
   const std::string in = png("in.png", 8, 8);
   const std::string library = (program_folder().parent_path() / "plugins" / "exposure.so").string();
   run_well({"image", in, "-o", at("name.png"), "--plugin", "exposure:stops=1"});

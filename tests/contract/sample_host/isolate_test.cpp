@@ -39,7 +39,7 @@ class IsolateCommand : public CommandTest {
   }
 };
 
-TEST_F(IsolateCommand, PicturesAreTheSame) {
+TEST_F(IsolateCommand, IsolatedPicturesAreTheSame) {
   png("in.png", 70, 50);
   same({"image", at("in.png"), "-o", at("row.png"), "--plugin", "exposure:stops=0.5", "--plugin",
         "blur:radius=3", "--json", at("report.json")},
@@ -57,7 +57,7 @@ TEST_F(IsolateCommand, PicturesAreTheSame) {
        {"tiles.png"});
 }
 
-TEST_F(IsolateCommand, IsOutsideTheMpsServerOfItsHost) {
+TEST_F(IsolateCommand, IsolatedProcessIsOutsideTheHostsMpsServer) {
   png("in.png", 4, 4);
   const std::vector<std::string> environment{"CTXBROKER_SOFTWARE_MPS=/run/own",
                                              "CUDA_MPS_PIPE_DIRECTORY=/run/own"};
@@ -73,7 +73,7 @@ TEST_F(IsolateCommand, IsOutsideTheMpsServerOfItsHost) {
   EXPECT_EQ(json_at("report.json")["devices"][0]["mps"], false);
 }
 
-TEST_F(IsolateCommand, SequencesAreTheSame) {
+TEST_F(IsolateCommand, IsolatedSequencesAreTheSame) {
   for (const char* name : {"in.1.png", "in.2.png", "in.3.png", "in.4.png"}) png(name, 40, 30);
   const std::string automation = file("a.csv", "1,exposure.stops,0\n4,exposure.stops,3\n");
   const std::vector<std::string> made{"out.1.png", "out.2.png", "out.3.png", "out.4.png"};
@@ -87,7 +87,7 @@ TEST_F(IsolateCommand, SequencesAreTheSame) {
   same(arguments, made);
 }
 
-TEST_F(IsolateCommand, SoundIsTheSame) {
+TEST_F(IsolateCommand, IsolatedSoundIsTheSame) {
   wav("in.wav", 30000);
   const std::string graph = file("g.json", R"({"schema": "ctxbroker.graph/1",
       "inputs": {"i": {}}, "outputs": {"o": {}},
@@ -105,7 +105,7 @@ TEST_F(IsolateCommand, SoundIsTheSame) {
   }
 }
 
-TEST_F(IsolateCommand, PresetsAreTheSame) {
+TEST_F(IsolateCommand, PresetsOfIsolatedPluginsAreTheSame) {
   wav("in.wav", 3000);
   run_well({"audio", at("in.wav"), "-o", at("x.wav"), "--plugin", "fir:cutoff=500,taps=33",
             "--save-preset", at("here.json")});
@@ -118,7 +118,7 @@ TEST_F(IsolateCommand, PresetsAreTheSame) {
 
 // They have a copy of NVIDIA's libraries in each process. Without NVIDIA's driver, the error is the
 // same as in this process.
-TEST_F(IsolateCommand, PluginsOnTheRuntimeLibraryAreTheSame) {
+TEST_F(IsolateCommand, IsolatedPluginsOnTheRuntimeLibraryGiveTheSame) {
   for (const char* name : {"colour_grading", "histogram_equalisation", "convolution_reverb"}) {
     if (!exists(program_folder().parent_path() / "plugins" / (std::string(name) + ".so"))) {
       GTEST_SKIP() << name << " is not built: the CUDA Toolkit lacks a library";
@@ -235,7 +235,7 @@ TEST_F(IsolateCommand, ACrashAtTheEndIsAWarning) {
   EXPECT_TRUE(std::filesystem::exists(folder / "out.png"));
 }
 
-TEST_F(IsolateCommand, SaysWhatItCannotDo) {
+TEST_F(IsolateCommand, UnsupportedOptionsWithIsolateAreUsageErrors) {
   png("in.png", 16, 16);
   const auto refused = [&](std::vector<std::string> arguments, ExitCode code,
                            const std::vector<std::string>& parts) {

@@ -64,7 +64,7 @@ TEST_F(KernelsCommand, PrintsATable) {
   }
 }
 
-TEST_F(KernelsCommand, SaysWhatIsWrongWithAFile) {
+TEST_F(KernelsCommand, BadFileIsRefusedWithItsReason) {
   expect_refused("text.ptx", "hello", "neither PTX text nor a fatbin nor a cubin");
   expect_refused("cut.fatbin", fixtures::several_fatbin.substr(0, 200), "truncated");
   expect_refused("cut.cubin", fixtures::machine_cubin.substr(0, 200), "truncated");

@@ -53,7 +53,7 @@ TEST_F(ListCommand, TextNamesParametersRangesAndUnits) {
   }
 }
 
-TEST_F(ListCommand, OfTwoPluginsWithOneIdTheOtherIsNamed) {
+TEST_F(ListCommand, TwoPluginsWithOneIdAreBothNamed) {
   const auto sample = program_folder().parent_path() / "plugins" / "exposure.so";
   std::filesystem::create_directory(folder / "plugins");
   std::filesystem::copy_file(sample, folder / "plugins/older.so");
@@ -177,7 +177,7 @@ TEST_F(ListCommand, TextNamesWhatLeaseAPluginWishes) {
   EXPECT_THAT(ended.out, testing::Not(HasSubstr("wishes a auto")));
 }
 
-TEST_F(ListCommand, NamesWhatNeedsAGpu) {
+TEST_F(ListCommand, ListNamesPluginsThatNeedAGpu) {
   std::filesystem::create_directory(folder / "plugins");
   std::filesystem::copy_file(test_plugin("needs_gpu"), folder / "plugins/needs_gpu.so");
   const std::vector<std::string> environment = {"CTXBROKER_PLUGIN_PATH=" + at("plugins")};
@@ -195,7 +195,7 @@ TEST_F(ListCommand, NamesWhatNeedsAGpu) {
   }
 }
 
-TEST_F(DoctorCommand, TellsWhatRunsAndWhatProtects) {
+TEST_F(DoctorCommand, DoctorTellsDriverDevicesAndProtections) {
   const Ended ended = run_well({"doctor", "--json"});
   const json doctor = json::parse(ended.out);
   EXPECT_EQ(doctor["schema"], "ctxbroker.sample_host.doctor/1");
@@ -308,13 +308,13 @@ TEST_F(DoctorCommand, ProbesOneDeviceOfEachModel) {
   EXPECT_THAT(text.out, HasSubstr("probe of devices 0, 1, 2: "));
 }
 
-TEST_F(DoctorCommand, AgainNeedsProbe) {
+TEST_F(DoctorCommand, AgainWithoutProbeIsAUsageError) {
   Start start;
   start.arguments = {"doctor", "--again"};
   expect_error(start, ExitCode::usage, {"--probe"});
 }
 
-TEST_F(DoctorCommand, WithoutADeviceSaysWhatToDo) {
+TEST_F(DoctorCommand, DoctorWithoutADeviceSaysWhatIsMissing) {
   const Ended ended =
       run({"doctor"}, {"CTXBROKER_DRIVER=software", "CTXBROKER_SOFTWARE_DEVICES=0"});
   EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::driver));

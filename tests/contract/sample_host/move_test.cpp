@@ -41,7 +41,7 @@ class MoveCommand : public CommandTest {
   }
 };
 
-TEST_F(MoveCommand, APictureIsTheSame) {
+TEST_F(MoveCommand, MovedPictureIsTheSame) {
   png("in.png", 70, 50);
   const std::vector<std::string> row{
       "image",    at("in.png"),         "-o",       at("out.png"),
@@ -54,7 +54,7 @@ TEST_F(MoveCommand, APictureIsTheSame) {
 }
 
 // The fault is in the middle, with other frames in flight and other values of a parameter.
-TEST_F(MoveCommand, ASequenceIsTheSame) {
+TEST_F(MoveCommand, MovedSequenceIsTheSame) {
   std::vector<std::string> made;
   for (int frame = 1; frame <= 8; ++frame) {
     png("in." + std::to_string(frame) + ".png", 40, 30);
@@ -85,7 +85,7 @@ TEST_F(MoveCommand, ASequenceIsTheSame) {
 
 // With changes within blocks, and ramps over their borders. No plug-in remembers anything, so there
 // is no gap.
-TEST_F(MoveCommand, SoundIsTheSame) {
+TEST_F(MoveCommand, MovedSoundIsTheSame) {
   wav("in.wav", 60000);
   write_bytes(folder / "a.csv",
               "0,gain.gain_db,0\n0.1,gain.gain_db,-30,1\n0.5,hostile_sound.faults,on\n");
@@ -97,7 +97,7 @@ TEST_F(MoveCommand, SoundIsTheSame) {
   }
 }
 
-TEST_F(MoveCommand, SaysWhatItCannotDo) {
+TEST_F(MoveCommand, UnsupportedOptionsWithOnFaultAreUsageErrors) {
   png("in.png", 16, 16);
   Start start;
   const std::string plugin = hostile("kernel=trap");

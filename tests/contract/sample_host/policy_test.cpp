@@ -29,7 +29,7 @@ class PolicyOption : public CommandTest {
   }
 };
 
-TEST_F(PolicyOption, DecidesByIdBelowTheLeaseOption) {
+TEST_F(PolicyOption, PolicyByIdRanksBelowTheLeaseOption) {
   const std::string file = policy(R"("for_all": {"lease": "shared"},
                 "by_id": {"org.ctxbroker.sample.blur": {"lease": "private"}})");
   run_well(image({"exposure", "blur"}, {"--policy", file}));
@@ -150,7 +150,7 @@ json shield_of(const Ended& ended) {
   return {};
 }
 
-TEST_F(DoctorShield, IsTriedOnEveryDevice) {
+TEST_F(DoctorShield, ShieldIsTriedOnEveryDevice) {
   const json shield = shield_of(run_well({"doctor", "--json"}, two_devices));
   ASSERT_EQ(shield["devices"].size(), 2U);
   EXPECT_EQ(shield["devices"][1]["device"], 1);
@@ -158,7 +158,7 @@ TEST_F(DoctorShield, IsTriedOnEveryDevice) {
   EXPECT_THAT(run_well({"doctor"}, two_devices).out, HasSubstr("shield: device 1 up"));
 }
 
-TEST_F(DoctorShield, ThatIsNotToBeHadIsSaidPlainly) {
+TEST_F(DoctorShield, ShieldThatIsNotAvailableIsReported) {
   const std::vector<std::string> old_driver{
       "CTXBROKER_DRIVER=software",
       "CTXBROKER_SOFTWARE_FAIL=cuDeviceGetDevResource:1=CUDA_ERROR_NOT_SUPPORTED"};

@@ -71,7 +71,7 @@ TEST_F(PresetCommand, SeveralNumbersAreNotAutomated) {
                {"moves.csv", "\"centre\" of vignette has several numbers"});
 }
 
-TEST_F(PresetCommand, WhatWasSavedIsLoaded) {
+TEST_F(PresetCommand, SavedPresetIsLoaded) {
   const json set = parameters(
       {"--plugin", "vignette:centre=0.25:1,softness=0.7", "--save-preset", at("soft.json")});
   const json preset = json_at("soft.json");
@@ -97,7 +97,7 @@ TEST_F(PresetCommand, EachPresetFindsItsPlugin) {
   EXPECT_EQ(report["plugins"][2]["parameters"]["gamma"], 2.0);
 }
 
-TEST_F(PresetCommand, WhatDoesNotFitIsAWarning) {
+TEST_F(PresetCommand, PresetValuesThatDoNotFitAreWarnings) {
   std::ofstream(folder / "old.json") << R"({"schema": "ctxbroker.preset/1",
       "plugin": "org.ctxbroker.sample.exposure", "version": "0.9.0",
       "values": {"stops": 99, "contrast": 2}})";
@@ -110,7 +110,7 @@ TEST_F(PresetCommand, WhatDoesNotFitIsAWarning) {
   }
 }
 
-TEST_F(PresetCommand, WrongOnesAreRefusedBeforeAnythingIsWritten) {
+TEST_F(PresetCommand, WrongPresetsAreRefusedBeforeAnythingIsWritten) {
   parameters({"--plugin", "blur", "--save-preset", at("blur.json")});
   std::filesystem::remove(folder / "out.png");
   expect_error(image({"--plugin", "exposure", "--preset", at("blur.json")}), ExitCode::usage,

@@ -34,7 +34,7 @@ class Sequence : public CommandTest {
 };
 
 // Their sizes grow and shrink: 20 x 8, 20 x 9, 30 x 2 and 20 x 11.
-TEST_F(Sequence, EachFrameIsWhatItIsAlone) {
+TEST_F(Sequence, FrameOfASequenceEqualsTheFrameAlone) {
   make_inputs();
   png("in.10.png", 30, 2);
   run_well(frames("8-11", {"--json", at("report.json")}).arguments);
@@ -143,7 +143,7 @@ TEST_F(Sequence, NamesNeedAPlaceForTheNumber) {
   expect_error(start, ExitCode::usage, {"in.8.png", "%04d"});
 }
 
-TEST_F(Sequence, APercentSignAloneIsOrdinary) {
+TEST_F(Sequence, PercentSignWithoutFramesIsAnOrdinaryCharacter) {
   const std::string in = png("in.%d.png", 8, 8);
   run_well({"image", in, "-o", at("100%.png"), "--plugin", "exposure"});
   EXPECT_THAT(folder.names(), ElementsAre("100%.png", "in.%d.png"));

@@ -27,7 +27,7 @@ class TraceCommand : public CommandTest {
 
 class AnyTraceCommand : public TraceCommand, public ::testing::WithParamInterface<bool> {};
 
-TEST_P(AnyTraceCommand, HoldsTheLaunchesThatTheReportCounts) {
+TEST_P(AnyTraceCommand, TraceHoldsTheLaunchesThatTheReportCounts) {
   const std::string in = png("in.png", 61, 45);
   std::vector<std::string> arguments{"image",    in,
                                      "-o",       at("out.png"),
@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(, AnyTraceCommand, ::testing::Bool(), [](const auto& is
   return isolated.param ? "in_worker" : "in_host";
 });
 
-TEST_F(TraceCommand, HoldsEveryBlockOfARecording) {
+TEST_F(TraceCommand, TraceHoldsEveryBlockOfARecording) {
   const std::string in = wav("in.wav", 5000);
   run_well({"audio", in, "-o", at("out.wav"), "--block", "64", "--plugin", "gain", "--plugin",
             "delay", "--trace", at("trace.json"), "--json", at("report.json")});
@@ -66,7 +66,7 @@ TEST_F(TraceCommand, HoldsEveryBlockOfARecording) {
   EXPECT_EQ(json_at("trace.json").at("otherData").at("dropped"), 0);
 }
 
-TEST_F(TraceCommand, WhatCannotBeWrittenIsToldBeforeTheWork) {
+TEST_F(TraceCommand, UnwritableTraceIsRefusedBeforeTheWork) {
   const std::string in = png("in.png", 8, 8);
   // An older report, which those of the failures replace.
   std::ofstream(at("report.json")) << R"({"schema": "ctxbroker.sample_host.report/1"})";

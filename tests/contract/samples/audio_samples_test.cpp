@@ -112,11 +112,11 @@ class AudioSamples : public testing::TestWithParam<Case> {
   SampleRunner runner;
 };
 
-TEST_P(AudioSamples, BlocksOfOne) {
+TEST_P(AudioSamples, BlocksOfOneFrameMatchTheReference) {
   check(2, 1300, {1});
 }
 
-TEST_P(AudioSamples, BlocksOfEqualLength) {
+TEST_P(AudioSamples, BlocksOfEqualLengthMatchTheReference) {
   check(1, 3000, {7});
   check(2, 3000, {64});
   check(2, 3000, {256});
@@ -124,11 +124,11 @@ TEST_P(AudioSamples, BlocksOfEqualLength) {
   check(2, 3000, {3000});
 }
 
-TEST_P(AudioSamples, BlocksOfChangingLength) {
+TEST_P(AudioSamples, BlocksOfChangingLengthMatchTheReference) {
   check(2, 5000, {256, 1, 1000, 7, 64, 999, 2});
 }
 
-TEST_P(AudioSamples, SixChannels) {
+TEST_P(AudioSamples, SixChannelsMatchTheReference) {
   check(6, 3000, {256});
 }
 
@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(All, AudioSamples, testing::ValuesIn(cases),
                          [](const auto& one) { return std::string(one.param.name); });
 
 // One of each plug-in is enough, and a long filter or delay for so many channels takes gigabytes.
-TEST(AudioSample, MoreChannelsThanAGrid) {
+TEST(AudioSample, MoreChannelsThanAGridMatchTheReference) {
   const Audio in = test_audio(70000, 5, 1);
   const Case few[] = {{"gain",
                        {"gain", {{"gain_db", 6}}},

@@ -13,7 +13,7 @@ TEST(CGraphHostTest, AHostInCRunsAGraphWithTwoInputs) {
 }
 
 // The control: the host notices what does not go well.
-TEST(CGraphHostTest, WithoutThePluginsItFails) {
+TEST(CGraphHostTest, HostInCWithoutThePluginsFails) {
   EXPECT_NE(c_graph_host("/no/such/folder"), 0);
 }
 

@@ -101,7 +101,7 @@ TEST_P(ExtremeSizesTest, SampleRatesAreRefusedInWordsOrWork) {
 }
 
 // A filter that was made for another rate would be wrong, and nobody would notice.
-TEST(SampleRateTest, OfAJobAndOfAGraphIsThatOfTheActivation) {
+TEST(SampleRateTest, SampleRateOtherThanTheActivationsIsRefused) {
   SampleRunner runner;
   PluginInstance gain = runner.create({"gain"});
   ActivationSizes sizes;

@@ -206,7 +206,7 @@ TEST_P(GraphSamplesTest, UploadsOfJobsInFlightDoNotMix) {
   EXPECT_NE(out[0][0], out[0][1]) << "the control: the uploads make a difference";
 }
 
-TEST_P(GraphSamplesTest, ALossBetweenJobsInFlight) {
+TEST_P(GraphSamplesTest, LossBetweenJobsInFlightKeepsLaterResultsRight) {
   description.inputs = {{"plate"}};
   description.outputs = {{"result"}};
   PluginInstance& exposure = add("exposure", {"exposure", {{"stops", 1}}});
@@ -233,7 +233,7 @@ TEST_P(GraphSamplesTest, ALossBetweenJobsInFlight) {
   for (const auto& one : results) expect_close(one, reference::exposure(in, 1, 1).values);
 }
 
-TEST_P(GraphSamplesTest, RefusesWithTheNamesOfThePorts) {
+TEST_P(GraphSamplesTest, BadEdgesAreRefusedWithTheNamesOfThePorts) {
   description.inputs = {{"plate"}};
   description.outputs = {{"result"}};
   add("merge", {"merge"});
@@ -257,7 +257,7 @@ TEST_P(GraphSamplesTest, RefusesWithTheNamesOfThePorts) {
               HasSubstr("merge.mask takes 1 channel of float"));
 }
 
-TEST_P(GraphSamplesTest, JobsWithWrongBuffers) {
+TEST_P(GraphSamplesTest, JobsWithWrongBuffersAreRefused) {
   description.inputs = {{"plate"}};
   description.outputs = {{"result"}};
   add("exposure", {"exposure"});

@@ -80,7 +80,7 @@ const HalfCase half_cases[] = {
 
 class HalfSamples : public testing::TestWithParam<HalfCase> {};
 
-TEST_P(HalfSamples, ComputeWhatTheirReferencesDo) {
+TEST_P(HalfSamples, HalfSamplesMatchTheReference) {
   for (const auto& [width, height] :
        {std::pair<std::uint32_t, std::uint32_t>{1, 1}, {61, 47}, {3, 130}}) {
     SCOPED_TRACE(std::to_string(width) + " x " + std::to_string(height));

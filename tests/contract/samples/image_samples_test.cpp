@@ -91,7 +91,7 @@ class ImageSamples : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(ImageSamples, SmallSizes) {
+TEST_P(ImageSamples, SmallSizesMatchTheReference) {
   check(1, 1);
   check(2, 2);
   check(1, 37);
@@ -101,15 +101,15 @@ TEST_P(ImageSamples, SmallSizes) {
   check(257, 16);
 }
 
-TEST_P(ImageSamples, Photograph) {
+TEST_P(ImageSamples, PhotographMatchesTheReference) {
   check(640, 479);
 }
 
-TEST_P(ImageSamples, TallerThanAGrid) {
+TEST_P(ImageSamples, ImageTallerThanAGridMatchesTheReference) {
   check(1, 70000);
 }
 
-TEST_P(ImageSamples, WiderThanAGrid) {
+TEST_P(ImageSamples, ImageWiderThanAGridMatchesTheReference) {
   check(70000, 1);
 }
 
@@ -125,7 +125,7 @@ TEST_P(ImageSamples, SharedAndPrivateLeasesGiveTheSameBytes) {
   EXPECT_EQ(std::memcmp(shared.data(), own.data(), shared.size() * sizeof(float)), 0);
 }
 
-TEST_P(ImageSamples, SmallerJobsThanTheActivationAllows) {
+TEST_P(ImageSamples, SmallerJobsThanTheActivationMatchTheReference) {
   SampleRunner runner;
   SampleRunner::Session session = runner.start({GetParam().stage}, {90, 80});
   for (const auto& [width, height] :

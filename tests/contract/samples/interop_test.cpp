@@ -13,7 +13,7 @@ constexpr std::size_t check_count = std::size(checks);
 
 class Interop : public testing::TestWithParam<std::tuple<LeaseKind, std::size_t>> {};
 
-TEST_P(Interop, Holds) {
+TEST_P(Interop, InteroperationCheckPassesInALease) {
   const auto [kind, check] = GetParam();
   SampleRunner runner;
   if (runner.broker().driver().kind != DriverChoice::nvidia) GTEST_SKIP() << "needs a GPU";

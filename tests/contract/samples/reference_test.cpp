@@ -72,7 +72,7 @@ TEST(ReferenceVignette, KeepsTheMiddleAndReachesTheColour) {
   EXPECT_EQ(vignette(flat, fade).at(0, 0, 0), 1);
 }
 
-TEST(ReferenceColourMatrix, RowsAreOutputs) {
+TEST(ReferenceColourMatrix, MatrixRowsAreOutputChannels) {
   const Image out = colour_matrix(one_pixel(1, 2, 3, 0.5), {0, 1, 0, 0, 0, 1, 1, 1, 1}, {0, 10, 0});
   EXPECT_EQ(out.values, (std::vector<double>{2, 13, 6, 0.5}));
 }
@@ -169,7 +169,7 @@ TEST(ReferenceDelay, EchoesRepeatAndFade) {
   EXPECT_EQ(out, expected);
 }
 
-TEST(ReferenceColourGrading, GainSaturationHueLiftAndGamma) {
+TEST(ReferenceColourGrading, GainSaturationHueLiftAndGammaGiveKnownColours) {
   const Image pixel = one_pixel(0.25, 0.5, 1, 0.5);
   EXPECT_EQ(colour_grading(pixel, {}).values, pixel.values);
   Grade grade;

@@ -195,7 +195,7 @@ const TileCase tile_cases[] = {{"exposure", {exposure}},
 
 class Tiles : public testing::TestWithParam<TileCase> {};
 
-TEST_P(Tiles, GiveTheBytesOfTheWhole) {
+TEST_P(Tiles, TilesGiveTheBytesOfTheWholePicture) {
   for (const bool halves : {false, true}) {
     SCOPED_TRACE(halves ? "halves" : "floats");
     Work work;
@@ -217,7 +217,7 @@ TEST_P(Tiles, GiveTheBytesOfTheWhole) {
   }
 }
 
-TEST_P(Tiles, OfOnePixel) {
+TEST_P(Tiles, TilesOfOnePixelGiveTheBytesOfTheWholePicture) {
   Work work;
   work.row(GetParam().row);
   work.start({9, 7});
@@ -299,7 +299,7 @@ TEST(Region, BranchesNeedDifferentParts) {
 }
 
 // The output lies in the middle of a larger part of its input, which the blur needed before.
-TEST(Region, InPlaceIsAPartOfTheInput) {
+TEST(Region, OutputInPlaceIsAPartOfItsInput) {
   Work work;
   work.description.inputs = {{"in"}};
   work.description.outputs = {{"out"}};
@@ -319,7 +319,7 @@ TEST(Region, InPlaceIsAPartOfTheInput) {
 }
 
 // Plug-ins that know nothing of regions get whole pictures, between others that do.
-TEST(Region, SomePluginsNeedAll) {
+TEST(Region, PluginsWithoutRegionsGetWholePictures) {
   Work work;
   work.description.inputs = {{"in"}};
   work.description.outputs = {{"out"}};
@@ -469,7 +469,7 @@ TEST(Region, AbsurdAnswersAreRefusedByName) {
   EXPECT_EQ(work.render(job_of(), {frame}, {3, 2, 9, 8}).bytes, sound.bytes);
 }
 
-TEST(Region, RegionsThatCannotBe) {
+TEST(Region, RegionsOutsideOfThePictureAreRefused) {
   Work work;
   work.row({exposure});
   work.start({wide, tall});

@@ -66,7 +66,7 @@ const Audio& expected_sound() {
 
 class BesideResets : public testing::TestWithParam<std::tuple<Neighbour, LeaseKind>> {};
 
-TEST_P(BesideResets, AThousandJobsOfEachAreRight) {
+TEST_P(BesideResets, JobsBesideResetsOfANeighbourAreRight) {
   const auto& [neighbour, kind] = GetParam();
   SampleRunner runner;
   const std::string reason = why_not(runner.broker(), {"convolution_reverb", "colour_grading",
@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(All, BesideResets,
 
 // ---- the positive control: the same plug-ins in one process without a broker
 
-TEST(WithoutABroker, DISABLED_Run) {
+TEST(WithoutABroker, DISABLED_ResetsBesideANeighbourInOneHost) {
   const Image picture = test_image(width, height, 5);
   const std::vector<float> pixels(picture.values.begin(), picture.values.end());
   const Image expected = reference::histogram_equalisation(picture, 0.5, 1024, 3);
@@ -164,7 +164,7 @@ TEST(WithoutABroker, OneResetEndsTheNeighboursWork) {
     const std::string reason = why_not(broker, {"histogram_equalisation", "resetting_static"});
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
-  const ChildResult child = run_child("WithoutABroker.DISABLED_Run");
+  const ChildResult child = run_child("WithoutABroker.DISABLED_ResetsBesideANeighbourInOneHost");
   EXPECT_THAT(child.output, testing::HasSubstr("BEFORE: right"));
   EXPECT_THAT(child.output, testing::Not(testing::HasSubstr("AFTER: right")));
   EXPECT_TRUE(child.output.find("DAMAGE: ") != std::string::npos || child.exit_code == -1)

@@ -126,7 +126,7 @@ class RuntimeSamples : public testing::Test {
   std::optional<SampleRunner> runner;
 };
 
-TEST_F(RuntimeSamples, ImagesOfAnySize) {
+TEST_F(RuntimeSamples, ImagesOfAnySizeMatchTheReference) {
   for (const ImageCase& one : image_cases) {
     check_image(one, 1, 1);
     check_image(one, 37, 1);
@@ -138,7 +138,7 @@ TEST_F(RuntimeSamples, ImagesOfAnySize) {
   }
 }
 
-TEST_F(RuntimeSamples, SmallerImagesThanTheActivationAllowsAndChangedParameters) {
+TEST_F(RuntimeSamples, SmallerImagesAndChangedParametersMatchTheReference) {
   for (const ImageCase& one : image_cases) {
     SCOPED_TRACE(one.name);
     SampleRunner::Session session = runner->start({one.stage}, {90, 80});
@@ -158,7 +158,7 @@ TEST_F(RuntimeSamples, SmallerImagesThanTheActivationAllowsAndChangedParameters)
   }
 }
 
-TEST_F(RuntimeSamples, BlocksOfAnyLength) {
+TEST_F(RuntimeSamples, BlocksOfAnyLengthMatchTheReference) {
   for (const AudioCase& one : audio_cases) {
     check_audio(one, 2, 700, {1});
     check_audio(one, 1, 3000, {7});

@@ -105,7 +105,7 @@ TEST(TimeBlur, AJobWithoutTheFramesAroundItIsToldWhatIsMissing) {
 }
 
 // What is before the plug-in works on every frame that it needs, and so does a second one.
-TEST(TimeBlur, NodesBeforeItWorkOnEveryFrame) {
+TEST(TimeBlur, NodesBeforeATimeBlurWorkOnEveryFrame) {
   SampleRunner runner;
   PluginInstance exposure = runner.create({"exposure", {{"stops", 1}}});
   PluginInstance near = runner.create({"time_blur", {{"before", 1}, {"after", 0}}});
@@ -157,7 +157,7 @@ TEST(TimeBlur, BranchesMeetAtTheJobsFrame) {
   expect_close(process_frame(graph, 3), expected.values);
 }
 
-TEST(Frames, AreAskedForWithinLimits) {
+TEST(Frames, FrameRangeBeyondTheLimitIsRefused) {
   SampleRunner runner;
   const PluginLibrary library = runner.broker().load(plugin_file("images"));
   const auto refusal = [&](int first, int last) -> std::string {
@@ -184,7 +184,7 @@ TEST(Frames, AreAskedForWithinLimits) {
 }
 
 // Each doubles what is needed before it.
-TEST(Frames, AreNotTooManyInAll) {
+TEST(Frames, TooManyFramesInAllAreRefused) {
   SampleRunner runner;
   const PluginLibrary library = runner.broker().load(plugin_file("images"));
   std::vector<PluginInstance> instances;

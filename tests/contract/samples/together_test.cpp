@@ -36,7 +36,7 @@ Audio expected_audio(const Audio& in) {
 
 class Together : public testing::TestWithParam<LeaseKind> {};
 
-TEST_P(Together, AllEightLoadedAtOnceTakeTurns) {
+TEST_P(Together, EightSamplesLoadedAtOnceTakeTurns) {
   const Image picture = test_image(123, 77, 1);
   const Image expected_picture = expected_image(picture);
   const Audio sound = test_audio(2, 1024, 2);
@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Leases, Together,
                          testing::Values(LeaseKind::shared, LeaseKind::private_own),
                          [](const auto& one) { return std::string(to_string(one.param)); });
 
-TEST(TogetherBytes, DoNotDependOnTheLease) {
+TEST(TogetherBytes, BytesOfAllSamplesTogetherDoNotDependOnTheLease) {
   const Image picture = test_image(123, 77, 1);
   SampleRunner runner;
   const std::vector<float> shared =

@@ -79,7 +79,7 @@ TEST_F(CScanTest, FindsPluginsAndSaysWhatIsWrongWithOthers) {
   EXPECT_THAT(json, HasSubstr("\"state\": \"crashed\""));
 }
 
-TEST_F(CScanTest, DisablesAndEnables) {
+TEST_F(CScanTest, LibraryIsDisabledAndEnabledAgain) {
   const std::string sound = put("unloadable", "b.so").string();
   ASSERT_EQ(ctxb_scan_set_enabled(sound.c_str(), 0, &given), CTXB_OK);
   scan_again();
@@ -89,7 +89,7 @@ TEST_F(CScanTest, DisablesAndEnables) {
   EXPECT_EQ(library(0).state, static_cast<std::uint32_t>(CTXB_LIBRARY_ENABLED));
 }
 
-TEST_F(CScanTest, WrongArguments) {
+TEST_F(CScanTest, WrongArgumentsAreRefused) {
   ctxb_scanned_library info{};
   info.size = sizeof info;
   ctxb_found_plugin plugin{};

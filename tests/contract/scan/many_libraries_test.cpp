@@ -71,7 +71,7 @@ const std::map<LibraryState, int> expected = {{LibraryState::enabled, 900},
                                               {LibraryState::could_not_load, 30}};
 
 // Ends in the middle of a scan, as if it were killed.
-TEST(ManyLibraries, DISABLED_ScanAndDie) {
+TEST(ManyLibraries, DISABLED_HostScansAndDies) {
   const char* const root = std::getenv(folder_variable);  // NOLINT(concurrency-mt-unsafe)
   ASSERT_NE(root, nullptr);
   ScanOptions options;
@@ -87,10 +87,11 @@ TEST(ManyLibraries, DISABLED_ScanAndDie) {
   static_cast<void>(scan(options));
 }
 
-TEST_F(ManyLibrariesTest, AreScannedThoughTheHostEndsHalfWay) {
+TEST_F(ManyLibrariesTest, ManyLibrariesAreScannedThoughTheHostEndsHalfWay) {
   fill();
-  EXPECT_EQ(run_child("ManyLibraries.DISABLED_ScanAndDie", {{folder_variable, root}}).exit_code,
-            -1);
+  EXPECT_EQ(
+      run_child("ManyLibraries.DISABLED_HostScansAndDies", {{folder_variable, root}}).exit_code,
+      -1);
   const std::string kept = text_of(options().cache_file);
   int lines = 0;
   for (int index = 0; index < 1000; ++index) {

@@ -58,7 +58,7 @@ struct Deed {
 
 class DeedTest : public ScanTest, public ::testing::WithParamInterface<Deed> {};
 
-TEST_P(DeedTest, CostsOneEntry) {
+TEST_P(DeedTest, HarmfulLibraryCostsOnlyItsOwnEntry) {
   const Deed& deed = GetParam();
   put(deed.library, "b.so");
   put("unloadable", "a.so");
@@ -95,18 +95,18 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.library); });
 
 // The positive control: the host that loads them itself ends.
-TEST(ScanControl, DISABLED_LoadTheCrashingLibrary) {
+TEST(ScanControl, DISABLED_HostLoadsTheCrashingLibrary) {
   Broker broker = Broker::open_without_driver();
   static_cast<void>(broker.load(test_library("scan_crashes")));
 }
-TEST(ScanControl, DISABLED_LoadTheExitingLibrary) {
+TEST(ScanControl, DISABLED_HostLoadsTheExitingLibrary) {
   Broker broker = Broker::open_without_driver();
   static_cast<void>(broker.load(test_library("scan_exits")));
   ADD_FAILURE() << "it came back";
 }
-TEST(ScanControl, AHostThatLoadsThemEnds) {
-  EXPECT_NE(run_child("ScanControl.DISABLED_LoadTheCrashingLibrary").exit_code, 0);
-  EXPECT_THAT(run_child("ScanControl.DISABLED_LoadTheExitingLibrary").output,
+TEST(ScanControl, HostThatLoadsHarmfulLibrariesItselfEnds) {
+  EXPECT_NE(run_child("ScanControl.DISABLED_HostLoadsTheCrashingLibrary").exit_code, 0);
+  EXPECT_THAT(run_child("ScanControl.DISABLED_HostLoadsTheExitingLibrary").output,
               testing::Not(AnyOf(HasSubstr("PASSED"), HasSubstr("it came back"))));
 }
 
@@ -163,7 +163,7 @@ TEST_F(ScanTest, ADisabledLibraryIsNotRun) {
   EXPECT_EQ(named(counted.found, "a.so").state, LibraryState::disabled);
 }
 
-TEST_F(ScanTest, ListsOfTheHost) {
+TEST_F(ScanTest, AllowAndDenyListsDecideWhichLibrariesAreUsed) {
   put("unloadable", "a.so");
   put("unloadable", "b.so");
   ScanOptions asked = options();
@@ -348,7 +348,7 @@ TEST_F(ScanTest, TwoHostsAtOnceKeepWhatBothFind) {
   EXPECT_THAT(Counted(other).found.notes, IsEmpty());
 }
 
-TEST_F(ScanTest, NamesOfAnyKind) {
+TEST_F(ScanTest, FileNamesOfAnyKindAreScannedOrRefused) {
   const std::vector<std::string> names = {"a\nb.so", "with \"quotes\" and spaces.so", "-v.so"};
   for (const std::string& name : names) put("unloadable", name);
   put("unloadable", "\xff\xfe.so");

@@ -110,7 +110,7 @@ class WorkerBoundaryTest : public WorkerTest {
   volatile std::uint64_t secret_ = 7;
 };
 
-TEST_F(WorkerBoundaryTest, WithoutNetworkNoSocketReachesOut) {
+TEST_F(WorkerBoundaryTest, WorkerWithoutNetworkCannotReachOut) {
   Worker open(options("open"));
   WorkerOptions held = options("held");
   held.network = false;
@@ -125,7 +125,7 @@ TEST_F(WorkerBoundaryTest, WithoutNetworkNoSocketReachesOut) {
   EXPECT_EQ(say(closed, Act::echo, "on"), "on");
 }
 
-TEST_F(WorkerBoundaryTest, WithoutOtherProcessesTheHostIsOutOfReach) {
+TEST_F(WorkerBoundaryTest, WorkerWithoutOtherProcessesCannotReachTheHost) {
   if (!can_give_up_other_processes()) GTEST_SKIP() << "this kernel or a sanitizer prevents it";
   Worker open(options("open"));
   for (const Case& one : process_cases) {
@@ -185,7 +185,7 @@ TEST_F(WorkerBoundaryTest, AProgramWithThreadsIsNotHeldAndSaysSo) {
 }
 
 // In a child: one system call answers from now on as on another kernel, here and in workers.
-TEST_F(WorkerBoundaryTest, DISABLED_OnAnotherKernel) {
+TEST_F(WorkerBoundaryTest, DISABLED_WorkerOnAKernelWithoutACall) {
   const auto number = [](const char* name) {
     const char* const value = std::getenv(name);
     return static_cast<std::uint32_t>(value != nullptr ? std::atoi(value) : 0);
@@ -206,7 +206,7 @@ TEST_F(WorkerBoundaryTest, DISABLED_OnAnotherKernel) {
   EXPECT_EQ(worker.state(), WorkerState::failed);
 }
 
-TEST_F(WorkerBoundaryTest, AKernelThatCannotHoldItIsAClearError) {
+TEST_F(WorkerBoundaryTest, KernelThatCannotHoldAWorkerIsAClearError) {
   if (sanitized) GTEST_SKIP() << "a sanitizer starts a thread before the worker serves";
   struct Kernel {
     int call, error;
@@ -217,7 +217,7 @@ TEST_F(WorkerBoundaryTest, AKernelThatCannotHoldItIsAClearError) {
         Kernel{landlock_create_ruleset, ENOSYS, "needs Linux 6.12 or newer with Landlock"},
         Kernel{landlock_create_ruleset, E2BIG, "needs Linux 6.12 or newer with Landlock"}}) {
     const ChildResult child = run_child(
-        "WorkerBoundaryTest.DISABLED_OnAnotherKernel",
+        "WorkerBoundaryTest.DISABLED_WorkerOnAKernelWithoutACall",
         {{"TEST_CALL", std::to_string(kernel.call)}, {"TEST_ERROR", std::to_string(kernel.error)}});
     EXPECT_EQ(child.exit_code, 0) << child.output;
     EXPECT_THAT(child.output, HasSubstr(kernel.text));

@@ -71,7 +71,7 @@ std::ostream& operator<<(std::ostream& stream, const Death& death) {
 
 class WorkerDeathTest : public WorkerTest, public ::testing::WithParamInterface<Death> {};
 
-TEST_P(WorkerDeathTest, IsNamedAndStopsNobodyElse) {
+TEST_P(WorkerDeathTest, DeathOfAWorkerIsNamedAndStopsNobodyElse) {
   const Death& death = GetParam();
   WorkerOptions with = options();
   with.call_timeout = milliseconds(death.cause == WorkerExitCause::late ? 400 : 20'000);
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
                             "says that its CUDA context is lost"}));
 
 // The positive control: without a worker, the process of whoever calls ends.
-TEST_F(WorkerTest, DISABLED_DoesItInTheHost) {
+TEST_F(WorkerTest, DISABLED_HostPerformsTheAct) {
   const char* const act = std::getenv("TEST_WORKER_ACT");
   ASSERT_NE(act, nullptr);
   test::perform(static_cast<Act>(std::atoi(act)));
@@ -133,7 +133,7 @@ TEST_F(WorkerTest, DISABLED_DoesItInTheHost) {
 TEST_F(WorkerTest, TheSameActsEndAHostWithoutAWorker) {
   for (const Act act : {Act::segfault, Act::aborts, Act::exit_3, Act::overflow, Act::kills_itself,
                         Act::forks_and_ends}) {
-    const ChildResult child = run_child("WorkerTest.DISABLED_DoesItInTheHost",
+    const ChildResult child = run_child("WorkerTest.DISABLED_HostPerformsTheAct",
                                         {{"TEST_WORKER_ACT", std::to_string(act)}});
     EXPECT_EQ(child.output.find("it lives on"), std::string::npos) << act;
     EXPECT_NE(child.exit_code, 0) << act;
@@ -265,7 +265,7 @@ TEST_F(WorkerTest, AProcessThatEndsAtOnceIsNotWaitedFor) {
   caller.join();
 }
 
-TEST_F(WorkerTest, TooManyCrashesQuarantineIt) {
+TEST_F(WorkerTest, TooManyCrashesQuarantineAWorker) {
   WorkerOptions strict = options();
   strict.crash_limit = 3;
   Worker worker(strict);

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(WorkerTest, AModuleUsesTheHostsDeviceMemory) {
+TEST_F(WorkerTest, WorkerModuleUsesTheHostsDeviceMemory) {
   Broker broker = Broker::open();
   Tenant tenant = broker.open_tenant("frames");
   const RawDriver driver(broker.driver().path);

@@ -14,7 +14,7 @@ void begin_with_a_thread() {
   std::thread([] {}).join();
 }
 
-TEST_F(WorkerTest, NothingIsLeftOfManyDeaths) {
+TEST_F(WorkerTest, ManyDeathsLeaveNothing) {
   begin_with_a_thread();
   const char* const asked = std::getenv("CTXB_WORKER_DEATHS");
   const int deaths = asked != nullptr ? std::atoi(asked) : 5;
@@ -48,7 +48,7 @@ TEST_F(WorkerTest, NothingIsLeftOfManyDeaths) {
   EXPECT_EQ(left(), before);
 }
 
-TEST_F(WorkerTest, AFailedStartLeavesNothing) {
+TEST_F(WorkerTest, FailedStartsLeaveNothing) {
   begin_with_a_thread();
   const Left before = left();
   {

@@ -49,7 +49,7 @@ double way_of(const WorkerGraph& graph, const std::string& name) {
 class WorkerGraphDeathTest : public WorkerGraphTest,
                              public ::testing::WithParamInterface<GraphDeath> {};
 
-TEST_P(WorkerGraphDeathTest, NamesThePluginAndGoesOn) {
+TEST_P(WorkerGraphDeathTest, DeathOfAPluginNamesItAndTheGraphGoesOn) {
   const GraphDeath& death = GetParam();
   WorkerGraphOptions with = graph_options();
   if (death.cause == WorkerExitCause::late) with.worker.call_timeout = milliseconds(1000);
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return std::string(one.param.way); });
 
 // The positive control: without a worker, whoever runs the plug-in ends.
-TEST(WorkerGraphControl, DISABLED_TheSamePluginHere) {
+TEST(WorkerGraphControl, DISABLED_HostRunsTheDeadlyPlugin) {
   const char* const way = std::getenv("CTXB_TEST_WAY");
   ASSERT_NE(way, nullptr);
   InProcess here(guilty_and_innocent());
@@ -120,11 +120,11 @@ TEST(WorkerGraphControl, DISABLED_TheSamePluginHere) {
 TEST(WorkerGraphControl, WithoutAWorkerTheHostEnds) {
   for (const char* way : {"segv", "abort", "exit", "quiet_exit", "kill"}) {
     const ChildResult child =
-        run_child("WorkerGraphControl.DISABLED_TheSamePluginHere", {{"CTXB_TEST_WAY", way}});
+        run_child("WorkerGraphControl.DISABLED_HostRunsTheDeadlyPlugin", {{"CTXB_TEST_WAY", way}});
     EXPECT_THAT(child.output, ::testing::Not(HasSubstr("the host goes on"))) << way;
   }
   const ChildResult child =
-      run_child("WorkerGraphControl.DISABLED_TheSamePluginHere", {{"CTXB_TEST_WAY", "none"}});
+      run_child("WorkerGraphControl.DISABLED_HostRunsTheDeadlyPlugin", {{"CTXB_TEST_WAY", "none"}});
   EXPECT_THAT(child.output, HasSubstr("the host goes on"));
 }
 
@@ -175,7 +175,7 @@ TEST_F(WorkerGraphTest, ADeathInSetUpIsNamed) {
   EXPECT_EQ(run(graph, input), input);
 }
 
-TEST_F(WorkerGraphTest, RestoresParametersAndTexts) {
+TEST_F(WorkerGraphTest, RestartRestoresParametersAndTexts) {
   WorkerGraph graph(one("parameters"), graph_options());
   graph.set_text(0, "title", "four");
   graph.set_parameter(0, "tint", {0.1, 0.2, 0.3, 0.4});
@@ -247,7 +247,7 @@ TEST_F(WorkerGraphTest, AStrayWriteDoesNotReachANeighbourInAnotherProcess) {
 }
 
 // The filter's state is its impulse response, and the worker knows it from a preset.
-TEST_F(WorkerGraphTest, RestoresStates) {
+TEST_F(WorkerGraphTest, RestartRestoresStates) {
   WorkerGraphDescription description{{{"in"}}, {{"out"}}, {node_of("fir")}};
   InProcess here(description);
   Preset preset = save_preset(here.instances[0]);
@@ -277,7 +277,7 @@ TEST_F(WorkerGraphTest, RestoresStates) {
   }
 }
 
-TEST_F(WorkerGraphTest, TellsOfAStateThatWasNotSeen) {
+TEST_F(WorkerGraphTest, RestartTellsOfAStateThatWasNotSeen) {
   const auto told = [&](const char* text) {
     const auto all = records();
     return std::count_if(all.begin(), all.end(), [&](const std::string& record) {
@@ -382,7 +382,7 @@ TEST_F(WorkerGraphTest, AGraphWithJobsInFlightEndsInPeace) {
   EXPECT_THAT(records(), ::testing::Not(::testing::Contains(HasSubstr("crashed"))));
 }
 
-TEST_F(WorkerGraphTest, IsQuarantinedAndPardoned) {
+TEST_F(WorkerGraphTest, CrashingGraphIsQuarantinedAndPardoned) {
   WorkerGraphOptions with = graph_options();
   with.worker.crash_limit = 2;
   WorkerGraph graph(one("deaths"), with);
@@ -400,7 +400,7 @@ TEST_F(WorkerGraphTest, IsQuarantinedAndPardoned) {
   EXPECT_EQ(run(graph, input), input);
 }
 
-TEST_F(WorkerGraphTest, NothingIsLeftOfGraphs) {
+TEST_F(WorkerGraphTest, GraphsThatDiedLeaveNothing) {
   const Left before = left();
   {
     WorkerGraph graph(guilty_and_innocent(), graph_options());

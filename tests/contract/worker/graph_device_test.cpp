@@ -164,7 +164,7 @@ TEST_F(WorkerDeviceTest, SoundIsTheSameAsInHostMemory) {
   }
 }
 
-TEST_F(WorkerDeviceTest, SeveralJobsAreInFlight) {
+TEST_F(WorkerDeviceTest, JobsInFlightUseLentDeviceMemory) {
   WorkerGraphOptions with = graph_options();
   with.graph.jobs_in_flight = 3;
   WorkerGraph graph = active_graph(brightening(), with);
@@ -195,7 +195,7 @@ TEST_F(WorkerDeviceTest, AnActivationCanMoveTheEnds) {
   EXPECT_EQ(samples, fetch(memory, frame));
 }
 
-TEST_F(WorkerDeviceTest, TheNextProcessHasTheMemoryToo) {
+TEST_F(WorkerDeviceTest, NextProcessHasTheLentMemory) {
   for (const bool stand_by : {false, true}) {
     WorkerGraphOptions with = graph_options();
     with.stand_by = stand_by;
@@ -274,7 +274,7 @@ TEST_F(WorkerDeviceTest, ABufferOutsideOfWhatIsLentIsRefused) {
   EXPECT_EQ(graph.exits(), 0U);
 }
 
-TEST_F(WorkerDeviceTest, WhatCannotBeLentIsRefused) {
+TEST_F(WorkerDeviceTest, MemoryThatCannotBeLentIsRefused) {
   WorkerGraph graph = active_graph(brightening(), graph_options());
   const auto refused = [&](const DeviceMemory& memory,
                            ErrorKind kind = ErrorKind::invalid_argument) {
@@ -323,7 +323,7 @@ TEST_F(WorkerDeviceTest, AJobCannotWaitForAStream) {
   }
 }
 
-TEST_F(WorkerDeviceTest, SeveralProcessesTakeHostMemory) {
+TEST_F(WorkerDeviceTest, GraphInSeveralProcessesRefusesEndsOnTheDevice) {
   WorkerGraphDescription description = row({"exposure", "blur"});
   const auto each = grouped(WorkerGrouping::each_instance);
   constexpr const char* why =
@@ -425,7 +425,7 @@ TEST_F(WorkerDeviceTest, GraphLoanAndMemoryEndInAnyOrder) {
 }
 
 // Neither of the graph, nor of a loan in a graph that goes on.
-TEST_F(WorkerDeviceTest, NothingIsLeft) {
+TEST_F(WorkerDeviceTest, GraphsAndLoansLeaveNothing) {
   const DeviceMemory memory = shareable(frame);
   store(std::vector<float>(frame), memory);
   close(memory.export_descriptor());  // a driver may open some for good
@@ -460,7 +460,7 @@ TEST_F(WorkerDeviceTest, NothingIsLeft) {
   EXPECT_EQ(left(), before);
 }
 
-TEST_F(WorkerDeviceTest, ALoanMoves) {
+TEST_F(WorkerDeviceTest, MovedLoanKeepsItsMemory) {
   WorkerGraph graph = active_graph(brightening(), graph_options());
   const DeviceMemory first = shareable(frame), second = shareable(frame);
   WorkerDeviceBuffer lent = graph.lend(first);

@@ -193,7 +193,7 @@ TEST_F(WorkerDoneTest, TheHostIsToldAlsoIfTheWorkerCannotRing) {
 
 // It says that all jobs are done that there can be, or says nothing. Either way, the host is told
 // of its own jobs, once.
-TEST_F(WorkerDoneTest, AWorkerThatLiesAddsNoJobAndHidesNone) {
+TEST_F(WorkerDoneTest, LyingWorkerAddsNoDoneJobAndHidesNone) {
   for (const std::string lie : {"done_board", "none"}) {
     const std::size_t before = told().size();
     WorkerGraph graph = liar({"TEST_GRAPH_LIE=" + lie});
@@ -207,7 +207,7 @@ TEST_F(WorkerDoneTest, AWorkerThatLiesAddsNoJobAndHidesNone) {
 }
 
 // Each call sets the process up anew.
-TEST_F(WorkerDoneTest, SetUpsThatFailLeaveNothing) {
+TEST_F(WorkerDoneTest, FailedSetUpsLeaveNothing) {
   const auto mark = folder() / "mark";
   WorkerGraph graph =
       liar({"TEST_GRAPH_LIE=later_inputs", "TEST_GRAPH_MARK=" + mark.string()}, 48000);
@@ -240,7 +240,7 @@ TEST_F(WorkerDoneTest, TheHostIsToldOfALateJobWhenItsWorkHasEnded) {
 }
 
 // Only the last process tells. The host's own numbers its jobs anew at each activation.
-TEST_F(WorkerDoneTest, OneProcessOfSeveralTells) {
+TEST_F(WorkerDoneTest, OnlyTheLastProcessTellsOfDoneJobs) {
   Broker broker = Broker::open();
   for (const bool in_host : {false, true}) {
     const std::size_t before = told().size();
@@ -264,7 +264,7 @@ TEST_F(WorkerDoneTest, OneProcessOfSeveralTells) {
 }
 
 // A graph that moves tells of its jobs as before.
-TEST_F(WorkerDoneTest, AGraphThatMovesGoesOnTelling) {
+TEST_F(WorkerDoneTest, MovedGraphGoesOnTellingOfDoneJobs) {
   InProcess here(row({"exposure"}));
   here.activate({width, height}, telling(graph_options()).graph);
   WorkerGraph there = WorkerGraph::from(std::move(*here.graph), graph_options());

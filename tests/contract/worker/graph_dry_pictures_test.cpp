@@ -38,7 +38,7 @@ TEST_F(WorkerDryPicturesTest, PicturesAreDryUntilTheNextProcessIsThere) {
 }
 
 // The positive control.
-TEST_F(WorkerDryPicturesTest, WithoutTheOptionThePictureFailsAndTheNextOneWaits) {
+TEST_F(WorkerDryPicturesTest, PictureWithoutTheDryOptionFailsAndTheNextOneWaits) {
   WorkerGraphOptions with = dry();
   with.dry_while_away = false;
   WorkerGraph graph = active(row({"exposure"}), with);
@@ -116,7 +116,7 @@ TEST_F(WorkerDryPicturesTest, AProcessMayEndWhileAnotherOneWorks) {
   EXPECT_EQ(graph.exits(0), 0U);
 }
 
-TEST_F(WorkerDryPicturesTest, SubmitLeavesOutWhatEndsBeforeTheLastProcess) {
+TEST_F(WorkerDryPicturesTest, SubmitLeavesOutAProcessThatEndsBeforeTheLast) {
   WorkerGraphDescription description = row({"exposure"});
   description.nodes.insert(description.nodes.begin(), node_of("deaths", "test_plugins/"));
   WorkerGraph graph = active(description, dry(WorkerGrouping::each_instance));
@@ -130,7 +130,7 @@ TEST_F(WorkerDryPicturesTest, SubmitLeavesOutWhatEndsBeforeTheLastProcess) {
 }
 
 // The host has to hear of jobs that are lost with the last process.
-TEST_F(WorkerDryPicturesTest, JobsInFlightAreLost) {
+TEST_F(WorkerDryPicturesTest, PicturesInFlightAreLostWithTheLastProcess) {
   for (const auto grouping : {WorkerGrouping::together, WorkerGrouping::each_instance}) {
     WorkerGraphOptions with = until_pardon(grouping);
     with.graph.jobs_in_flight = 2;
@@ -175,7 +175,7 @@ TEST_F(WorkerDryPicturesTest, AJobWithALentInputIsLost) {
   EXPECT_EQ(Pixels(lent, lent + in.size()), in);
 }
 
-TEST_F(WorkerDryPicturesTest, AStandByTakesOver) {
+TEST_F(WorkerDryPicturesTest, StandByTakesOverAfterADryPicture) {
   WorkerGraphOptions with = dry(WorkerGrouping::each_instance);
   with.stand_by = true;
   WorkerGraph graph = active(row({"exposure", "blur"}), with);
@@ -187,7 +187,7 @@ TEST_F(WorkerDryPicturesTest, AStandByTakesOver) {
   }
 }
 
-TEST_F(WorkerDryPicturesTest, AQuarantinedProcessStaysAway) {
+TEST_F(WorkerDryPicturesTest, QuarantinedProcessStaysAway) {
   WorkerGraph graph = active(row({"exposure"}), until_pardon(WorkerGrouping::together));
   end_process(graph);
   for (unsigned i = 0; i < 20; ++i) {
@@ -201,7 +201,7 @@ TEST_F(WorkerDryPicturesTest, AQuarantinedProcessStaysAway) {
   until_done(graph, {picture(0)});
 }
 
-TEST_F(WorkerDryPicturesTest, AfterAFailedStartItStaysAwayUntilPardon) {
+TEST_F(WorkerDryPicturesTest, ProcessStaysAwayAfterAFailedStartUntilPardon) {
   const auto library = folder() / "exposure.so", away = folder() / "away.so";
   std::filesystem::copy_file(built("plugins/exposure.so"), library);
   WorkerGraph graph = active({{{"in"}}, {{"out"}}, {{"exposure", library}}}, dry());
@@ -219,7 +219,7 @@ TEST_F(WorkerDryPicturesTest, AfterAFailedStartItStaysAwayUntilPardon) {
   until_done(graph, {picture(0)});
 }
 
-TEST_F(WorkerDryPicturesTest, OtherCallsWait) {
+TEST_F(WorkerDryPicturesTest, CallsOtherThanJobsWaitForTheNextProcess) {
   WorkerGraph graph = active(row({"exposure"}), dry());
   end_process(graph);
   EXPECT_EQ(process(graph, {picture(0)}).outcome, JobOutcome::dry);
@@ -231,7 +231,7 @@ TEST_F(WorkerDryPicturesTest, OtherCallsWait) {
 }
 
 // A plug-in in the host's process cannot be away.
-TEST_F(WorkerDryPicturesTest, PluginsInTheHostGoOn) {
+TEST_F(WorkerDryPicturesTest, PluginsInTheHostAreNeverDry) {
   Broker host = Broker::open();
   WorkerGraphDescription description = row({"exposure", "blur"});
   WorkerGraphOptions with = dry(WorkerGrouping::in_host);
@@ -281,7 +281,7 @@ TEST_F(WorkerDryPicturesTest, RefusesBadJobs) {
   EXPECT_EQ(refusals(), texts);
 }
 
-TEST_F(WorkerDryPicturesTest, RefusesWhatItIsNotFor) {
+TEST_F(WorkerDryPicturesTest, DryPicturesRefuseRetryLateJobsAndDeviceEnds) {
   const auto refused = [&](const WorkerGraphDescription& graph, const WorkerGraphOptions& with) {
     return error_of(ErrorKind::invalid_argument, [&] { active(graph, with); });
   };

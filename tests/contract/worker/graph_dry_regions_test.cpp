@@ -35,7 +35,7 @@ TEST_F(WorkerDryPicturesTest, APictureMayBeLargerThanItsInput) {
 }
 
 // Nothing is left of such a tile, so nothing is needed for it either.
-TEST_F(WorkerDryPicturesTest, ATileMayLieOutsideOfWhatIsLeft) {
+TEST_F(WorkerDryPicturesTest, TileOutsideOfTheDryPictureIsTransparent) {
   JobInfo job = picture_job();
   job.region = {-3, -3, 2, 2};
   WorkerGraphDescription description{
@@ -64,7 +64,7 @@ TEST_F(WorkerDryPicturesTest, AnInputMayBeSmallerThanTheFrame) {
 }
 
 // What the host was told has room for the blur's reach.
-TEST_F(WorkerDryPicturesTest, AProcessMayEndAfterItWasAsked) {
+TEST_F(WorkerDryPicturesTest, ProcessThatEndsAfterTellingItsRegionIsLeftOut) {
   JobInfo job = picture_job();
   job.region = {8, 4, 8, 4};
   WorkerGraph graph =
@@ -104,7 +104,7 @@ TEST_F(WorkerDryPicturesTest, AProcessMayBeBackAfterTheOthersWereAsked) {
 
 // The plug-in in the middle makes its picture smaller. Without it, the next one needs more than the
 // host was asked for, and gets transparent pixels there.
-TEST_F(WorkerDryPicturesTest, MoreMayBeNeededThanTheHostWasAskedFor) {
+TEST_F(WorkerDryPicturesTest, MissingPixelsOfADryPictureAreTransparent) {
   JobInfo job = picture_job();
   job.region = {3, 3, width - 6, height - 6};
   for (const bool is_first : {true, false}) {
@@ -129,7 +129,7 @@ TEST_F(WorkerDryPicturesTest, MoreMayBeNeededThanTheHostWasAskedFor) {
 }
 
 // A need that cannot be is refused, even while another process is away.
-TEST_F(WorkerDryPicturesTest, ANeedThatCannotBeIsRefused) {
+TEST_F(WorkerDryPicturesTest, ImpossibleRegionIsRefusedWhileAProcessIsAway) {
   WorkerGraphOptions with = until_pardon(WorkerGrouping::each_instance);
   with.worker.environment.emplace_back("TEST_GRAPH_LIE=region_larger");
   with.worker.program = worker_file("worker_graph_liar");
@@ -154,7 +154,7 @@ TEST_F(WorkerDryPicturesTest, ANeedThatCannotBeIsRefused) {
 }
 
 // With the option and no crash, a graph does what it does without.
-TEST_F(WorkerDryPicturesTest, AllIsTheSameWhileNobodyIsAway) {
+TEST_F(WorkerDryPicturesTest, DryOptionChangesNothingWhileNoProcessIsAway) {
   WorkerGraph graph = active(sharp_and_blurred(), dry());
   InProcess here(sharp_and_blurred());
   here.activate({2 * width, 2 * height});
@@ -180,7 +180,7 @@ TEST_F(WorkerDryPicturesTest, AllIsTheSameWhileNobodyIsAway) {
 }
 
 // The picture of the job, not one before or after.
-TEST_F(WorkerDryPicturesTest, TheFrameIsTheJobs) {
+TEST_F(WorkerDryPicturesTest, DryPictureIsTheFrameOfItsJob) {
   for (const auto grouping : {WorkerGrouping::together, WorkerGrouping::each_instance}) {
     WorkerGraph graph = active(row({"exposure", "time_blur"}), dry(grouping));
     const std::vector<Pixels> frames{picture(0), picture(1), picture(2)};
@@ -271,7 +271,7 @@ TEST_F(WorkerDryPicturesTest, WithoutAnInputThePictureIsTransparent) {
   EXPECT_THAT(out, Each(0));
 }
 
-TEST_F(WorkerDryPicturesTest, ResultsAreZeros) {
+TEST_F(WorkerDryPicturesTest, ResultsOfADryJobAreZeros) {
   const WorkerGraphDescription description{
       {{"in"}},
       {{"colours"}, {"out"}},
@@ -289,7 +289,7 @@ TEST_F(WorkerDryPicturesTest, ResultsAreZeros) {
   EXPECT_EQ(out, in);
 }
 
-TEST_F(WorkerDryPicturesTest, HalfSamplesAreCopied) {
+TEST_F(WorkerDryPicturesTest, HalfSamplesOfADryPictureAreCopied) {
   WorkerGraph graph(row({"exposure"}), dry());
   graph.activate({width, height}, {{"in", 0, SampleType::float16}},
                  {{"out", 0, SampleType::float16}});

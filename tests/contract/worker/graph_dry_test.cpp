@@ -125,7 +125,7 @@ TEST_F(WorkerDryTest, BlocksAreDryUntilTheNextProcessIsThere) {
 }
 
 // The positive control.
-TEST_F(WorkerDryTest, WithoutTheOptionTheBlockFailsAndTheNextOneWaits) {
+TEST_F(WorkerDryTest, BlockWithoutTheDryOptionFailsAndTheNextOneWaits) {
   WorkerGraphOptions with = dry();
   with.dry_while_away = false;
   WorkerGraph graph = active(row({"gain"}), with);
@@ -148,7 +148,7 @@ TEST_F(WorkerDryTest, ABlockThatIsInTheProcessIsDry) {
 }
 
 // As late as the plug-in's own sound, across both changes.
-TEST_F(WorkerDryTest, TheDrySignalIsDelayed) {
+TEST_F(WorkerDryTest, DrySignalIsDelayedByThePluginsLatency) {
   WorkerGraphDescription description = row({"fir"});
   WorkerGraph graph(description, dry());
   graph.set_parameter(0, "taps", 401);
@@ -177,7 +177,7 @@ TEST_F(WorkerDryTest, TheDrySignalIsDelayed) {
 }
 
 // The process that is away is left out, and the plug-in behind it notices no gap.
-TEST_F(WorkerDryTest, OtherProcessesNoticeNothing) {
+TEST_F(WorkerDryTest, ProcessesBehindADryOneNoticeNoGap) {
   WorkerGraph graph(row({"gain", "delay"}), dry(WorkerGrouping::each_instance));
   graph.set_parameter(0, "gain_db", -6);
   graph.set_parameter(1, "time_ms", 10);
@@ -201,7 +201,7 @@ TEST_F(WorkerDryTest, OtherProcessesNoticeNothing) {
   EXPECT_EQ(graph.exits(1), 0U);
 }
 
-TEST_F(WorkerDryTest, JobsInFlightAreDry) {
+TEST_F(WorkerDryTest, BlocksInFlightAreDry) {
   for (const auto grouping : {WorkerGrouping::together, WorkerGrouping::each_instance}) {
     WorkerGraphOptions with = dry(grouping);
     with.graph.jobs_in_flight = 3;
@@ -239,7 +239,7 @@ TEST_F(WorkerDryTest, AJobIsDryIfAnyProcessWasAway) {
   EXPECT_EQ(out, Reference("delay")(in));
 }
 
-TEST_F(WorkerDryTest, AutomationGoesOn) {
+TEST_F(WorkerDryTest, AutomationGoesOnWhileTheProcessIsAway) {
   WorkerGraph graph = active(row({"gain"}), dry());
   end_process(graph);
   Block in = block_of(0), out(all_samples);
@@ -359,7 +359,7 @@ TEST_F(WorkerDryTest, AnEndThatTakesLongHoldsNoJobUp) {
   goes_on = true;
 }
 
-TEST_F(WorkerDryTest, AStandByTakesOver) {
+TEST_F(WorkerDryTest, StandByTakesOverAfterADryBlock) {
   WorkerGraphOptions with = dry();
   with.stand_by = true;
   WorkerGraph graph = active(row({"gain"}), with);
@@ -373,7 +373,7 @@ TEST_F(WorkerDryTest, AStandByTakesOver) {
   }
 }
 
-TEST_F(WorkerDryTest, AQuarantinedProcessStaysAway) {
+TEST_F(WorkerDryTest, QuarantinedProcessStaysAway) {
   WorkerGraphOptions with = dry();
   with.worker.crash_limit = 1;
   WorkerGraph graph = active(row({"gain"}), with);
@@ -390,7 +390,7 @@ TEST_F(WorkerDryTest, AQuarantinedProcessStaysAway) {
   until_done(graph, [](const Next&) {});
 }
 
-TEST_F(WorkerDryTest, AfterAFailedStartItStaysAwayUntilPardon) {
+TEST_F(WorkerDryTest, ProcessStaysAwayAfterAFailedStartUntilPardon) {
   const auto library = folder() / "gain.so";
   std::filesystem::copy_file(built("plugins/gain.so"), library);
   WorkerGraph graph = active({{{"in"}}, {{"out"}}, {{"gain", library}}}, dry());
@@ -412,7 +412,7 @@ TEST_F(WorkerDryTest, AfterAFailedStartItStaysAwayUntilPardon) {
 }
 
 // Whoever asks the process waits for it.
-TEST_F(WorkerDryTest, OtherCallsWait) {
+TEST_F(WorkerDryTest, CallsOtherThanJobsWaitForTheNextProcess) {
   WorkerGraph graph = active(row({"gain"}), dry());
   graph.set_parameter(0, "gain_db", -6);
   Reference gain("gain", "gain_db", -6);
@@ -451,7 +451,7 @@ TEST_F(WorkerDryTest, AGraphMayEndWhileAProcessIsAway) {
   EXPECT_EQ(left(), before);
 }
 
-TEST_F(WorkerDryTest, RefusesWhatItIsNotFor) {
+TEST_F(WorkerDryTest, DryBlocksRefuseRetry) {
   WorkerGraphOptions with = dry();
   with.retry = true;
   EXPECT_THAT(error_of(ErrorKind::invalid_argument, [&] { WorkerGraph(row({"gain"}), with); }),

@@ -135,7 +135,7 @@ TEST_F(LostStepTest, ALostJobInFlightIsADiscontinuity) {
 }
 
 // Not even the plug-ins in front of the one that refuses it have seen the job.
-TEST_F(LostStepTest, ARefusedJobChangesNothing) {
+TEST_F(LostStepTest, RefusedJobReachesNoProcess) {
   WorkerGraph graph = made(grouped(WorkerGrouping::each_instance)), whole = made(graph_options());
   Outputs outputs, expected;
   const auto process = [&](WorkerGraph& one, Outputs& to) { one.process(buffers(to), job); };
@@ -178,7 +178,7 @@ TEST_F(WorkerGroupsTest, ALentOutputMayEndBeforeItsJob) {
 }
 
 // Without a manifest, a process says what the plug-ins are. A manifest that lies is found out.
-TEST_F(WorkerGroupsTest, NeedsNoManifestAndBelievesNone) {
+TEST_F(WorkerGroupsTest, GroupingNeedsNoManifestAndBelievesNone) {
   WorkerGraphDescription graph = row({"exposure", "exposure"});
   const std::filesystem::path library = folder() / "exposure.so";
   std::filesystem::copy(graph.nodes[0].library, library);
@@ -194,7 +194,7 @@ TEST_F(WorkerGroupsTest, NeedsNoManifestAndBelievesNone) {
               HasSubstr("differently than before or in its manifest"));
 }
 
-TEST_F(WorkerGroupsTest, RefusesWhatItCannotDo) {
+TEST_F(WorkerGroupsTest, GroupedGraphRefusesBadDescriptions) {
   const WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
   const auto refused = [&](const WorkerGraphDescription& graph, ErrorKind kind, const char* text) {
     EXPECT_THAT(error_of(kind, [&] { WorkerGraph made(graph, with); }), HasSubstr(text));
@@ -259,7 +259,7 @@ TEST_F(WorkerGroupsTest, RefusesWhatItCannotDo) {
 }
 
 // The host cuts samples out of pictures where a process says so. It reads nothing beyond them.
-TEST_F(WorkerGroupsTest, RegionsThatCannotBeAreRefused) {
+TEST_F(WorkerGroupsTest, ImpossibleRegionsOfAProcessAreRefused) {
   const std::pair<const char*, const char*> lies[] = {
       {"region_larger", "and there are 8 x 8 pixels at (0, 0)"},
       {"region_elsewhere", "liar.out has 8 x 8 pixels at (4, 4)"},
@@ -286,7 +286,7 @@ TEST_F(WorkerGroupsTest, RegionsThatCannotBeAreRefused) {
 }
 
 // A process says what its latency is, and the host's memory pays for the delays beside it.
-TEST_F(WorkerGroupsTest, DelaysThatTakeAllMemoryAreRefused) {
+TEST_F(WorkerGroupsTest, DelaysThatTakeTooMuchMemoryAreRefused) {
   WorkerGraph graph({{{"in"}},
                      {{"out"}},
                      {{"late", built("test_plugins/audio_probes.so"), "longest_latency"},

@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(WorkerGrouping, HasNames) {
+TEST(WorkerGrouping, GroupingNamesAreParsedAndPrinted) {
   for (const auto grouping :
        {WorkerGrouping::together, WorkerGrouping::by_vendor, WorkerGrouping::by_plugin,
         WorkerGrouping::each_instance, WorkerGrouping::in_host}) {
@@ -19,7 +19,7 @@ TEST(WorkerGrouping, HasNames) {
   EXPECT_EQ(parse_worker_grouping("alone"), std::nullopt);
 }
 
-TEST_F(WorkerGroupsTest, PutsPluginsIntoProcesses) {
+TEST_F(WorkerGroupsTest, GroupingDecidesTheProcessOfEachPlugin) {
   const auto of = [&](const std::vector<std::string>& plugins, WorkerGrouping grouping) {
     const WorkerGraph graph(row(plugins), grouped(grouping));
     return processes(graph, plugins.size());
@@ -48,7 +48,7 @@ TEST_F(WorkerGroupsTest, PutsPluginsIntoProcesses) {
 }
 
 // Two instances that do not read from each other share a process, unless that would be a circle.
-TEST_F(WorkerGroupsTest, BranchesShareAProcess) {
+TEST_F(WorkerGroupsTest, IndependentBranchesShareAProcess) {
   const WorkerGraphDescription graph{{{"in"}},
                                      {{"out"}},
                                      {node_of("exposure"),
@@ -81,7 +81,7 @@ class GroupedSoundTest : public WorkerGroupsTest,
                          public ::testing::WithParamInterface<std::uint32_t> {};
 
 // A branch that is late meets one that is not, in a plug-in and at the host's outputs.
-TEST_P(GroupedSoundTest, IsTheSame) {
+TEST_P(GroupedSoundTest, GroupedSoundIsTheSame) {
   GraphOptions how;
   how.jobs_in_flight = GetParam();
   InProcess here(late_and_early());
@@ -122,7 +122,7 @@ TEST_P(GroupedSoundTest, IsTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(InFlight, GroupedSoundTest, ::testing::Values(1, 3));
 
-TEST_F(WorkerGroupsTest, PicturesAndTilesAreTheSame) {
+TEST_F(WorkerGroupsTest, GroupedPicturesAndTilesAreTheSame) {
   constexpr std::uint32_t wide = 64, high = 48;
   const WorkerGraphDescription graph = sharp_and_blurred();
   InProcess here(graph);
@@ -172,7 +172,7 @@ TEST_F(WorkerGroupsTest, PicturesAndTilesAreTheSame) {
 }
 
 // The process in front works once for each frame that the one behind it needs.
-TEST_F(WorkerGroupsTest, FramesAroundAreTheSame) {
+TEST_F(WorkerGroupsTest, GroupedFramesAroundAJobAreTheSame) {
   const WorkerGraphDescription graph = row({"exposure", "time_blur", "time_blur"});
   InProcess here(graph);
   WorkerGraph there(graph, grouped(WorkerGrouping::each_instance));
@@ -201,7 +201,7 @@ TEST_F(WorkerGroupsTest, FramesAroundAreTheSame) {
   EXPECT_EQ(got, expected);
 }
 
-TEST_F(WorkerGroupsTest, ResultsComeFromAnyProcess) {
+TEST_F(WorkerGroupsTest, ResultsOfAnyProcessReachTheHost) {
   const WorkerGraphDescription graph{
       {{"in"}},
       {{"out"}, {"levels"}},
@@ -286,7 +286,7 @@ class AnyGraphTest : public WorkerGroupsTest, public ::testing::WithParamInterfa
   }
 };
 
-TEST_P(AnyGraphTest, GivesTheSamePictures) {
+TEST_P(AnyGraphTest, RandomGroupedGraphGivesTheSamePictures) {
   RandomGraph random(GetParam(), {"exposure", "blur", "vignette"}, "merge", {".a", ".b"});
   InProcess here(random.graph);
   WorkerGraph there = in_processes(random, here.broker);
@@ -318,7 +318,7 @@ TEST_P(AnyGraphTest, GivesTheSamePictures) {
 }
 
 // It may be later by some frames, all of it by the same number.
-TEST_P(AnyGraphTest, GivesTheSameSound) {
+TEST_P(AnyGraphTest, RandomGroupedGraphGivesTheSameSound) {
   RandomGraph random(GetParam(), {"gain", "fir"}, "mix", {".in_1", ".in_2"});
   InProcess here(random.graph);
   WorkerGraph there = in_processes(random, here.broker);
@@ -355,7 +355,7 @@ TEST_P(AnyGraphTest, GivesTheSameSound) {
 INSTANTIATE_TEST_SUITE_P(Seeds, AnyGraphTest, ::testing::Range(1U, 25U));
 
 // From one process of the host's into several.
-TEST_F(WorkerGroupsTest, AGraphMovesIntoSeveral) {
+TEST_F(WorkerGroupsTest, GraphMovesFromTheHostIntoSeveralProcesses) {
   InProcess here(row({"exposure", "blur"}));
   here.instances[0].set_parameter("stops", 2);
   here.activate({width, height});
@@ -369,7 +369,7 @@ TEST_F(WorkerGroupsTest, AGraphMovesIntoSeveral) {
   EXPECT_EQ(got, expected);
 }
 
-TEST_F(WorkerGroupsTest, TheHostCanGroupWhatMoves) {
+TEST_F(WorkerGroupsTest, HostGroupsTheNodesOfAMovingGraph) {
   InProcess here(row({"exposure", "blur"}));
   here.activate({width, height});
   const std::vector each(2, WorkerGrouping::each_instance);

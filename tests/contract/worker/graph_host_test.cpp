@@ -48,7 +48,7 @@ class HostPartTest : public WorkerGroupsTest {
 };
 
 // Only the plug-in that is not trusted is in a worker. Its end does not reach the others.
-TEST_F(HostPartTest, MixesTheHostAndAWorker) {
+TEST_F(HostPartTest, GraphMixesTheHostAndAWorker) {
   WorkerGraphDescription graph = row({"exposure", "vignette"});
   graph.nodes.insert(graph.nodes.begin() + 1, {"deaths", built("test_plugins/deaths.so")});
   graph.nodes[1].grouping = WorkerGrouping::each_instance;
@@ -84,7 +84,7 @@ TEST_F(HostPartTest, MixesTheHostAndAWorker) {
 }
 
 // What the functions of a WorkerGraph do for a plug-in in the host.
-TEST_F(HostPartTest, ServesAPluginInTheHost) {
+TEST_F(HostPartTest, GraphServesAPluginInTheHost) {
   WorkerGraph graph({{{"in"}}, {{"out"}}, {node_of("parameters", "test_plugins/")}}, in_host());
   EXPECT_EQ(graph.processes(), 1U);
   EXPECT_EQ(graph.process_id(), getpid());
@@ -156,7 +156,7 @@ TEST_F(HostPartTest, LentMemoryCanGoWhileAJobUsesIt) {
 }
 
 // They count on over activations, as those of a worker do.
-TEST_F(HostPartTest, JobsHaveNumbers) {
+TEST_F(HostPartTest, JobNumbersOfAGraphInTheHostCountOn) {
   WorkerGraph graph(row({"exposure", "blur"}), in_host());
   graph.activate({width, height});
   std::vector<float> output(input.size());
@@ -176,7 +176,7 @@ TEST_F(HostPartTest, JobsHaveNumbers) {
 }
 
 // A plug-in in the host remembers the sound before, while the process of another one is away.
-TEST_F(HostPartTest, ThePluginInTheHostGoesOn) {
+TEST_F(HostPartTest, PluginInTheHostGoesOnWhileAnotherProcessIsAway) {
   WorkerGraphDescription sound = row({"delay", "gain"});
   sound.nodes[1].grouping = WorkerGrouping::by_plugin;
   WorkerGraphOptions with = in_host();
@@ -200,7 +200,7 @@ TEST_F(HostPartTest, ThePluginInTheHostGoesOn) {
   EXPECT_EQ(graph.exits(1), 1U);
 }
 
-TEST_F(HostPartTest, ThePolicyDecidesWhatIsLeftOpen) {
+TEST_F(HostPartTest, PolicyDecidesWhereUngroupedPluginsRun) {
   const auto of = [&](WorkerGraphDescription graph, const std::filesystem::path& file,
                       WorkerGrouping otherwise) {
     WorkerGraphOptions with = in_host();
@@ -231,7 +231,7 @@ TEST_F(HostPartTest, ThePolicyDecidesWhatIsLeftOpen) {
 }
 
 // A plug-in that asks for a worker gets one, unless the host chooses otherwise for it.
-TEST_F(HostPartTest, ALeaseCanAskForAWorker) {
+TEST_F(HostPartTest, LeaseOptionAsksForAWorker) {
   WorkerGraphDescription graph = row({"exposure", "blur"});
   graph.nodes[0].options.lease = LeaseChoice(LeaseKind::worker);
   {
@@ -245,7 +245,7 @@ TEST_F(HostPartTest, ALeaseCanAskForAWorker) {
   EXPECT_EQ(made.process_id(0), getpid());
 }
 
-TEST_F(HostPartTest, RefusesWhatCannotBe) {
+TEST_F(HostPartTest, HostPartRefusesBadOptions) {
   WorkerGraphOptions with = in_host();
   with.broker = nullptr;
   EXPECT_THAT(error_of(ErrorKind::invalid_argument, [&] { WorkerGraph(row({"blur"}), with); }),
@@ -272,7 +272,7 @@ TEST_F(HostPartTest, RefusesWhatCannotBe) {
 
 // ---- Moving ----------------------------------------------------------------------------------
 
-TEST_F(HostPartTest, MovesToOtherProcesses) {
+TEST_F(HostPartTest, GraphMovesBetweenHostAndProcesses) {
   WorkerGraph graph(row({"exposure", "blur", "vignette"}), graph_options());
   graph.set_parameter(0, "stops", 2);
   graph.activate({width, height});
@@ -305,7 +305,7 @@ TEST_F(HostPartTest, MovesToOtherProcesses) {
 }
 
 // The culprit among three suspects is found, because the next crash has only one.
-TEST_F(HostPartTest, SuspectsRunAlone) {
+TEST_F(HostPartTest, SuspectsRunAloneAfterACrash) {
   WorkerGraphDescription three = row({"exposure", "vignette"});
   three.nodes.insert(three.nodes.begin() + 1, {"deaths", built("test_plugins/deaths.so")});
   WorkerGraph graph(three, graph_options());
@@ -325,7 +325,7 @@ TEST_F(HostPartTest, SuspectsRunAlone) {
   EXPECT_EQ(run(graph), expected);
 }
 
-TEST_F(HostPartTest, AStateMoves) {
+TEST_F(HostPartTest, StateMovesWithItsPlugin) {
   WorkerGraph graph({{{"in"}}, {{"out"}}, {{"it", built("test_plugins/answers.so"), "answers"}}},
                     in_host());
   Preset preset = graph.save_preset(0);
@@ -337,7 +337,7 @@ TEST_F(HostPartTest, AStateMoves) {
 }
 
 // It ends CUDA in this process, so it runs in a child.
-TEST_F(HostPartTest, DISABLED_AfterAFault) {
+TEST_F(HostPartTest, DISABLED_PluginsMoveOutAfterAFaultInTheHost) {
   WorkerGraphDescription graph = row({"exposure"});
   graph.nodes.push_back(node_of("hostile", "test_plugins/"));
   graph.nodes[0].grouping = WorkerGrouping::together;
@@ -354,8 +354,8 @@ TEST_F(HostPartTest, DISABLED_AfterAFault) {
   EXPECT_EQ(run(mixed), expected);
 }
 
-TEST_F(HostPartTest, AfterAFaultInTheHostThePluginsMoveOut) {
-  const ChildResult child = run_child("HostPartTest.DISABLED_AfterAFault");
+TEST_F(HostPartTest, PluginsMoveOutAfterAFaultInTheHost) {
+  const ChildResult child = run_child("HostPartTest.DISABLED_PluginsMoveOutAfterAFaultInTheHost");
   EXPECT_EQ(child.exit_code, 0) << child.output;
 }
 
@@ -376,7 +376,7 @@ std::set<std::string> mapped_of_cuda() {
 
 // Other tests leave a driver in this process, so it runs in a child. The variable says where the
 // plug-in is.
-TEST_F(WorkerGraphTest, DISABLED_SaysWhatIsMapped) {
+TEST_F(WorkerGraphTest, DISABLED_PrintsMappedLibraries) {
   const bool is_here = std::getenv("CTXB_TEST_IN_HOST") != nullptr;
   WorkerGraphOptions with = graph_options();
   std::optional<Broker> broker;
@@ -393,8 +393,8 @@ TEST_F(WorkerGraphTest, DISABLED_SaysWhatIsMapped) {
   for (const std::string& name : mapped_of_cuda()) std::printf("mapped: %s\n", name.c_str());
 }
 
-TEST(WorkerGraphControl, AHostWithWorkersAloneHasNoCuda) {
-  const std::string test = "WorkerGraphTest.DISABLED_SaysWhatIsMapped";
+TEST(WorkerGraphControl, HostWithWorkersAloneLoadsNoCuda) {
+  const std::string test = "WorkerGraphTest.DISABLED_PrintsMappedLibraries";
   ChildResult child = run_child(test);
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, ::testing::Not(HasSubstr("mapped:")));

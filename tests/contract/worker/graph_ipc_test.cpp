@@ -22,21 +22,21 @@ class NoDescriptorsGraphTest : public WorkerGroupsTest {
   }
 };
 
-TEST_F(NoDescriptorsGraphTest, TheHostsMemoryIsLent) {
+TEST_F(NoDescriptorsGraphTest, HostsMemoryIsLentByLegacyIpc) {
   passes("WorkerDeviceTest.*-*EndInAnyOrder");  // the memory has to outlive its loans
 }
 
-TEST_F(NoDescriptorsGraphTest, PicturesStayOnTheDevice) {
-  passes("WorkerLinksTest.*:*FrameLinksTest.*:HostPartTest.MixesTheHostAndAWorker");
+TEST_F(NoDescriptorsGraphTest, PicturesStayOnTheDeviceByLegacyIpc) {
+  passes("WorkerLinksTest.*:*FrameLinksTest.*:HostPartTest.GraphMixesTheHostAndAWorker");
 }
 
-TEST_F(NoDescriptorsGraphTest, OrGoThroughHostMemory) {
+TEST_F(NoDescriptorsGraphTest, PicturesGoThroughHostMemoryWithoutIpc) {
   passes("NoLinksTest.*", "cuIpcGetMemHandle");
 }
 
 class NoLinksTest : public WorkerGroupsTest {};
 
-TEST_F(NoLinksTest, DISABLED_ARecordSaysWhy) {
+TEST_F(NoLinksTest, DISABLED_RecordSaysWhyPicturesGoThroughHostMemory) {
   WorkerGraph graph(row({"exposure", "blur"}), grouped(WorkerGrouping::each_instance));
   graph.activate({width, height});
   EXPECT_THAT(records(), Contains(HasSubstr("through host memory: device 0 cannot share memory "

@@ -63,7 +63,7 @@ class WorkerGraphLeavingTest : public WorkerGroupsTest {
   const std::vector<float> input = noise(width * height * 4, 5);
 };
 
-TEST_F(WorkerGraphLeavingTest, TheNextProcessWorksMeanwhile) {
+TEST_F(WorkerGraphLeavingTest, NextProcessWorksWhileTheFirstIsLeaving) {
   for (const bool stand_by : {false, true}) {
     WorkerGraphOptions with = graph_options();
     with.stand_by = stand_by;
@@ -87,7 +87,7 @@ TEST_F(WorkerGraphLeavingTest, TheNextProcessWorksMeanwhile) {
 }
 
 // A child of the process writes on, as a kernel would.
-TEST_F(WorkerGraphLeavingTest, WhatIsStillWrittenReachesLentMemoryOnly) {
+TEST_F(WorkerGraphLeavingTest, LateWritesOfALeavingProcessReachLentMemoryOnly) {
   for (const bool lends : {false, true}) {
     WorkerGraphOptions with = graph_options();
     with.graph.jobs_in_flight = 2;
@@ -118,7 +118,7 @@ TEST_F(WorkerGraphLeavingTest, WhatIsStillWrittenReachesLentMemoryOnly) {
   }
 }
 
-TEST_F(WorkerGraphLeavingTest, WhoeverLendsMemoryWaitsForTheSystem) {
+TEST_F(WorkerGraphLeavingTest, GraphThatLendsMemoryWaitsForItsLeavingProcess) {
   {
     WorkerGraph graph = pictures(graph_options());
     EXPECT_FALSE(waits_for_the_system(graph));
@@ -138,7 +138,7 @@ TEST_F(WorkerGraphLeavingTest, WhoeverLendsMemoryWaitsForTheSystem) {
   }
 }
 
-TEST_F(WorkerGraphLeavingTest, ABlockThatIsInTheProcessIsDrySoon) {
+TEST_F(WorkerGraphLeavingTest, BlockInALeavingProcessIsDrySoon) {
   WorkerGraphOptions with = grouped(WorkerGrouping::together);
   with.dry_while_away = true;
   with.worker.crash_limit = 0;

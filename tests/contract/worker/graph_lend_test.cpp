@@ -60,7 +60,7 @@ class WorkerLendTest : public WorkerGraphTest {
   unsigned seed_ = 0;
 };
 
-TEST_F(WorkerLendTest, BuffersAreUsedWhereTheyAre) {
+TEST_F(WorkerLendTest, LentBuffersAreUsedInPlace) {
   WorkerGraph graph = graph_with(graph_options());
   const WorkerBuffer in = graph.lend(bytes), out = graph.lend(2 * bytes);
   float* const second_half = floats(out) + samples;
@@ -87,7 +87,7 @@ TEST_F(WorkerLendTest, BuffersAreUsedWhereTheyAre) {
   EXPECT_EQ(copy_of(floats(out)), brighter(own.data()));
 }
 
-TEST_F(WorkerLendTest, SeveralJobsAreInFlight) {
+TEST_F(WorkerLendTest, JobsInFlightUseLentBuffers) {
   WorkerGraphOptions with = graph_options();
   with.graph.jobs_in_flight = 3;
   WorkerGraph graph = graph_with(with);
@@ -209,7 +209,7 @@ TEST_F(WorkerLendTest, AnOutputMayLieInAnInputThatIsReadLate) {
 }
 
 // The next process has the same memory, also when it was there before.
-TEST_F(WorkerLendTest, BlocksOutliveTheirProcess) {
+TEST_F(WorkerLendTest, LentBlocksOutliveTheirProcess) {
   for (const bool stand_by : {false, true}) {
     WorkerGraphOptions with = graph_options();
     with.stand_by = stand_by;
@@ -228,7 +228,7 @@ TEST_F(WorkerLendTest, BlocksOutliveTheirProcess) {
 }
 
 // A block may end before the graph, and after it.
-TEST_F(WorkerLendTest, BlocksEndAtAnyTime) {
+TEST_F(WorkerLendTest, LentBlocksEndAtAnyTime) {
   WorkerBuffer last;
   {
     WorkerGraph graph = graph_with(graph_options());
@@ -298,7 +298,7 @@ TEST_F(WorkerLendTest, AJobWithALentInputIsNotDoneOnceMore) {
 }
 
 // The host's thread may be one that plays sound.
-TEST_F(WorkerLendTest, ABlockAllocatesNothing) {
+TEST_F(WorkerLendTest, LentBlockAllocatesNothing) {
   if (!bench::allocations_are_counted()) GTEST_SKIP() << "a sanitizer owns malloc";
   const WorkerGraphDescription two{{{"in"}}, {{"out"}}, {node_of("gain"), node_of("gain")}};
   for (const bool is_dry : {false, true}) {

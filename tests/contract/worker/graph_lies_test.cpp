@@ -55,7 +55,7 @@ WorkerGraphDescription two_inputs() {
           {{"small", "liar.in"}, {"large", "liar.in"}, {"liar", "out"}}};
 }
 
-TEST_P(WorkerGraphLieTest, IsFound) {
+TEST_P(WorkerGraphLieTest, LieOfAWorkerIsFoundAndEndsIt) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(error_of(ErrorKind::context_lost, [&] { use(GetParam().name); }),
               HasSubstr(GetParam().text));
@@ -93,18 +93,18 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return std::string(one.param.name); });
 
 // Text for people's terminals, as that of a plug-in in one process.
-TEST_F(WorkerGraphLieTest, TheTextOfAnErrorIsCleaned) {
+TEST_F(WorkerGraphLieTest, TextOfAWorkersErrorIsCleaned) {
   EXPECT_EQ(error_of(ErrorKind::invalid_argument, [&] { use("error_text"); }), "?[2J red [a?]");
 }
 
 // The host's job has a picture, and a false media would make buffers of other sizes of it.
-TEST_F(WorkerGraphLieTest, TheMediaIsTheHosts) {
+TEST_F(WorkerGraphLieTest, FalseMediaOfAWorkerIsNotUsed) {
   EXPECT_THAT(error_of(ErrorKind::invalid_argument, [&] { use("media"); }),
               HasSubstr("sample_rate is 0, but the plug-ins are for audio"));
 }
 
 // Only the host knows how long a timeline can be, so it asks for none that it has not ordered.
-TEST_F(WorkerGraphLieTest, ThereIsNoTimelineThatTheHostHasNotOrdered) {
+TEST_F(WorkerGraphLieTest, TimelineThatTheHostDidNotOrderIsRefused) {
   WorkerGraphOptions with = graph_options({"TEST_GRAPH_LIE=timeline"});
   with.worker.program = worker_file("worker_graph_liar");
   WorkerGraph graph({{{"in"}}, {{"out"}}, {{"liar", built("test_plugins/deaths.so")}}}, with);
@@ -114,7 +114,7 @@ TEST_F(WorkerGraphLieTest, ThereIsNoTimelineThatTheHostHasNotOrdered) {
 }
 
 // The host has a buffer of another size for each end, in the order of the ends.
-TEST_F(WorkerGraphLieTest, TheOrderOfInputsIsTheHosts) {
+TEST_F(WorkerGraphLieTest, FalseOrderOfInputsIsRefused) {
   for (const char* lie : {"swapped_inputs", "missing_input"}) {
     WorkerGraphOptions with = graph_options({std::string("TEST_GRAPH_LIE=") + lie});
     with.worker.program = worker_file("worker_graph_liar");

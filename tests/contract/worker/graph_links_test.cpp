@@ -37,7 +37,7 @@ class WorkerLinksTest : public WorkerGroupsTest {
 class FrameLinksTest : public WorkerLinksTest, public ::testing::WithParamInterface<const char*> {};
 
 // Also when one process after the other, or all of them, have ended.
-TEST_F(WorkerLinksTest, ARowStaysOnTheDevice) {
+TEST_F(WorkerLinksTest, PicturesOfARowStayOnTheDevice) {
   const WorkerGraphDescription three = row({"exposure", "blur", "vignette"});
   InProcess here(three);
   here.activate({width, height});
@@ -63,7 +63,7 @@ TEST_F(WorkerLinksTest, ARowStaysOnTheDevice) {
 }
 
 // Whoever makes the memory is to blame, and nobody else.
-TEST_F(WorkerLinksTest, MemoryThatIsNoneEndsItsMaker) {
+TEST_F(WorkerLinksTest, FalseMemoryDescriptorEndsItsMaker) {
   if (sanitized) GTEST_SKIP() << "a sanitizer has to be loaded first";
   const auto junk =
       std::filesystem::temp_directory_path() / ("ctxb_junk_" + std::to_string(getpid()));
@@ -90,7 +90,7 @@ TEST_F(WorkerLinksTest, MemoryThatIsNoneEndsItsMaker) {
 }
 
 // The last process still reads the picture of one job when the next job begins.
-TEST_F(WorkerLinksTest, JobsInFlightDoNotMix) {
+TEST_F(WorkerLinksTest, PicturesOfJobsInFlightDoNotMix) {
   WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
   with.graph.jobs_in_flight = 4;
   WorkerGraph graph(row({"exposure", "blur"}), with);
@@ -119,7 +119,7 @@ TEST_F(WorkerLinksTest, JobsInFlightDoNotMix) {
 }
 
 // A process that ends again while the graph comes back into it is lost, and nothing else.
-TEST_F(WorkerLinksTest, AnEndDuringTheReturnIsALoss) {
+TEST_F(WorkerLinksTest, ProcessThatEndsInItsAnswerIsALoss) {
   WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
   with.worker.crash_limit = 0;
   WorkerGraph graph(row({"exposure", "blur"}), with);
@@ -163,7 +163,7 @@ TEST_F(WorkerLinksTest, AnEndDuringTheReturnIsALoss) {
 
 // A process that ends between two frames of a job makes its memory anew, and what was in it is
 // lost.
-TEST_F(WorkerLinksTest, AnEndDuringAJobIsALoss) {
+TEST_F(WorkerLinksTest, ProcessThatEndsInAJobIsALoss) {
   // It holds the host wherever it is, until the end is known.
   std::signal(SIGUSR1, [](int) { usleep(5000); });
   for (const bool retry : {false, true}) {
@@ -211,7 +211,7 @@ TEST_F(WorkerLinksTest, AnEndDuringAJobIsALoss) {
 
 // Each frame that a plug-in needs has its own memory. A frame that is needed several times goes
 // through host memory, because it can be needed in different parts.
-TEST_P(FrameLinksTest, FramesStayOnTheDevice) {
+TEST_P(FrameLinksTest, FramesThatAreNeededOnceStayOnTheDevice) {
   const bool is_once = std::string(GetParam()) == "blur";
   const WorkerGraphDescription frames = row({"exposure", GetParam(), "time_blur"});
   InProcess here(frames);
@@ -239,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(, FrameLinksTest, ::testing::Values("blur", "time_blur"
                          [](const auto& middle) { return std::string(middle.param); });
 
 // A picture that several read, or that the host gets, is in host memory. So is sound.
-TEST_F(WorkerLinksTest, OthersGoThroughHostMemory) {
+TEST_F(WorkerLinksTest, SharedPicturesAndSoundGoThroughHostMemory) {
   WorkerGraph pictures(sharp_and_blurred(), grouped(WorkerGrouping::each_instance));
   pictures.activate({width, height});
   EXPECT_THAT(records(), has_links("1"));  // from blur to merge
@@ -248,7 +248,7 @@ TEST_F(WorkerLinksTest, OthersGoThroughHostMemory) {
   EXPECT_THAT(records(), Not(has_links("2")));
 }
 
-TEST_F(WorkerLinksTest, WithoutSuchADeviceItWorksToo) {
+TEST_F(WorkerLinksTest, GraphWithoutTheDeviceWorksThroughHostMemory) {
   WorkerGraphDescription graph = row({"exposure", "blur"});
   graph.device = 99;
   WorkerGraph none(graph, grouped(WorkerGrouping::each_instance));
@@ -263,7 +263,7 @@ TEST_F(WorkerLinksTest, WithoutSuchADeviceItWorksToo) {
 }
 
 // A record says why.
-TEST_F(WorkerLinksTest, WithoutSuchMemoryItWorksToo) {
+TEST_F(WorkerLinksTest, GraphWithoutShareableMemoryWorksThroughHostMemory) {
   if (Broker::open().driver().kind != DriverChoice::software) {
     GTEST_SKIP() << "only the software device can be told to fail";
   }
@@ -278,7 +278,7 @@ TEST_F(WorkerLinksTest, WithoutSuchMemoryItWorksToo) {
   EXPECT_EQ(run(none, input), run(links, input));
 }
 
-TEST_F(WorkerLinksTest, NothingIsLeft) {
+TEST_F(WorkerLinksTest, LinksLeaveNothing) {
   const Left before = left();
   {
     WorkerGraph graph(row({"exposure", "blur", "vignette"}),

@@ -53,7 +53,7 @@ class WorkerMoveTest : public WorkerGraphTest {
 };
 
 // Ends CUDA in its process.
-TEST_F(WorkerMoveTest, DISABLED_AfterAFault) {
+TEST_F(WorkerMoveTest, DISABLED_GraphGoesOnInAWorkerAfterAFault) {
   InProcess here = graph_here(row());
   here.instances[1].set_parameter("factor", 3);
   const auto expected = run(*here.graph);
@@ -78,12 +78,12 @@ TEST_F(WorkerMoveTest, DISABLED_AfterAFault) {
   EXPECT_EQ(run(there), expected);
 }
 
-TEST_F(WorkerMoveTest, TheGraphGoesOnAfterAFault) {
-  const ChildResult child = run_child("WorkerMoveTest.DISABLED_AfterAFault");
+TEST_F(WorkerMoveTest, GraphGoesOnInAWorkerAfterAFault) {
+  const ChildResult child = run_child("WorkerMoveTest.DISABLED_GraphGoesOnInAWorkerAfterAFault");
   EXPECT_EQ(child.exit_code, 0) << child.output;
 }
 
-TEST_F(WorkerMoveTest, TakesParametersTextsAndStates) {
+TEST_F(WorkerMoveTest, MoveTakesParametersTextsAndStates) {
   InProcess here(one("parameters"));
   here.instances[0].set_text("title", "moved");
   here.instances[0].set_parameter("count", 5);
@@ -93,7 +93,7 @@ TEST_F(WorkerMoveTest, TakesParametersTextsAndStates) {
   EXPECT_EQ(there.parameter_value(0, "count").number(), 5);
 }
 
-TEST_F(WorkerMoveTest, TakesItsPlaceOnTheDevice) {
+TEST_F(WorkerMoveTest, MoveKeepsLeaseBudgetAndJobGraphs) {
   WorkerGraphDescription description = row();
   description.nodes[0].options.lease = LeaseChoice(LeaseKind::private_own);
   description.nodes[0].options.memory_budget = 1 << 20;
@@ -115,7 +115,7 @@ TEST_F(WorkerMoveTest, TakesItsPlaceOnTheDevice) {
 }
 
 // The edges, the names and the jobs in flight stay as they are, and so does the sound.
-TEST_F(WorkerMoveTest, TheSoundIsTheSame) {
+TEST_F(WorkerMoveTest, MovedSoundIsTheSame) {
   const WorkerGraphDescription description{
       {{"in"}},
       {{"out"}},
@@ -155,7 +155,7 @@ TEST_F(WorkerMoveTest, TheSoundIsTheSame) {
 }
 
 // Here or there, a plug-in may refuse.
-TEST_F(WorkerMoveTest, WithoutItsStateAPluginKeepsItsParameters) {
+TEST_F(WorkerMoveTest, MovedPluginWithoutItsStateKeepsItsParameters) {
   for (const char* answer : {"save throws", "save loses", "load throws"}) {
     std::vector<std::string> told;
     BrokerOptions options;
@@ -179,7 +179,7 @@ TEST_F(WorkerMoveTest, WithoutItsStateAPluginKeepsItsParameters) {
 }
 
 // What goes wrong in the worker takes the old graph with it, and the instances can be used again.
-TEST_F(WorkerMoveTest, AFailureInTheWorkerIsTold) {
+TEST_F(WorkerMoveTest, FailureToActivateInTheWorkerIsTold) {
   Broker broker = Broker::open();
   const PluginLibrary library = broker.load(built("test_plugins/answers.so"));
   PluginInstance instance = broker.create(library, library.plugins()[0].id);
@@ -196,7 +196,7 @@ TEST_F(WorkerMoveTest, AFailureInTheWorkerIsTold) {
   EXPECT_EQ(run(again), picture());
 }
 
-TEST_F(WorkerMoveTest, WhatCannotMoveStaysAsItIs) {
+TEST_F(WorkerMoveTest, GraphThatCannotMoveStaysAsItIs) {
   InProcess here = graph_here(row());
   const auto expected = run(*here.graph);
   WorkerGraphOptions wrong = graph_options();

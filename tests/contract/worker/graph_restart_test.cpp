@@ -101,7 +101,7 @@ TEST_F(WorkerRestartTest, AStandByTakesOver) {
 }
 
 // A host may call from a thread in real time, which has a processor of its own.
-TEST_F(WorkerRestartTest, AStandByRunsAsTheFirstProcess) {
+TEST_F(WorkerRestartTest, StandByHasTheProcessorsOfTheFirstProcess) {
   WorkerGraphOptions with = graph_options();
   with.stand_by = true;
   WorkerGraph graph = graph_with(with);
@@ -160,7 +160,7 @@ TEST_F(WorkerRestartTest, TheHostMayChangeItsFolder) {
   std::filesystem::remove_all(folder);
 }
 
-TEST_F(WorkerRestartTest, DISABLED_StartsAStandByAndDies) {
+TEST_F(WorkerRestartTest, DISABLED_HostStartsAStandByAndDies) {
   WorkerGraphOptions with = graph_options();
   with.stand_by = true;
   const WorkerGraph graph = graph_with(with);
@@ -171,7 +171,7 @@ TEST_F(WorkerRestartTest, DISABLED_StartsAStandByAndDies) {
 }
 
 TEST_F(WorkerRestartTest, AStandByDiesWithItsHost) {
-  const ChildResult child = run_child("WorkerRestartTest.DISABLED_StartsAStandByAndDies");
+  const ChildResult child = run_child("WorkerRestartTest.DISABLED_HostStartsAStandByAndDies");
   for (const char* words : {"first ", "other "}) {
     const std::vector<int> processes = numbers_after(words, child.output);
     ASSERT_EQ(processes.size(), 1U) << child.output;
@@ -181,7 +181,7 @@ TEST_F(WorkerRestartTest, AStandByDiesWithItsHost) {
 }
 
 // The positive control: without a stand-by, the next process is a new one.
-TEST_F(WorkerRestartTest, WithoutAStandByThereIsOneProcess) {
+TEST_F(WorkerRestartTest, GraphWithoutAStandByHasOneProcess) {
   WorkerGraph graph = graph_with(graph_options());
   run(graph);
   EXPECT_EQ(children(), std::vector<int>{graph.process_id()});
@@ -260,7 +260,7 @@ TEST_F(WorkerRestartTest, AStandByWithinItsMemoryIsActivated) {
 }
 
 // The stand-by follows, or is activated anew when it takes over.
-TEST_F(WorkerRestartTest, AnActivatedStandByIsNotBehind) {
+TEST_F(WorkerRestartTest, ActivatedStandByHasTheLatestParameters) {
   WorkerGraphOptions with = graph_options();
   with.stand_by = true;
   with.stand_by_memory = std::uint64_t{1} << 30;
@@ -354,7 +354,7 @@ TEST_F(WorkerRestartTest, NothingIsLeftOfStandBys) {
   EXPECT_EQ(left_after_all(before), before);
 }
 
-TEST_F(WorkerRestartTest, AJobIsDoneOnceMore) {
+TEST_F(WorkerRestartTest, LostJobIsRetriedOnce) {
   for (const bool stand_by : {false, true}) {
     WorkerGraphOptions with = options_with_trap();
     with.stand_by = stand_by;
@@ -369,7 +369,7 @@ TEST_F(WorkerRestartTest, AJobIsDoneOnceMore) {
   }
 }
 
-TEST_F(WorkerRestartTest, AJobIsDoneOnceMoreOnly) {
+TEST_F(WorkerRestartTest, JobLostTwiceIsNotRetriedAgain) {
   WorkerGraphOptions with = graph_options({"CTXB_TEST_CRASH=process:segv"});
   with.retry = true;
   WorkerGraph graph = graph_with(with);
@@ -378,7 +378,7 @@ TEST_F(WorkerRestartTest, AJobIsDoneOnceMoreOnly) {
 }
 
 // The positive control.
-TEST_F(WorkerRestartTest, WithoutRetryTheJobIsLost) {
+TEST_F(WorkerRestartTest, LostJobWithoutRetryIsAnError) {
   WorkerGraph graph = graph_with(options_with_trap());
   const auto expected = run(graph);
   set_trap();

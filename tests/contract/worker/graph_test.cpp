@@ -46,7 +46,7 @@ WorkerJobEvents changes_of(int number) {
   return events;
 }
 
-TEST_F(WorkerGraphTest, GivesTheSameSound) {
+TEST_F(WorkerGraphTest, SoundOfAWorkerIsTheSameAsInTheHost) {
   for (const std::uint32_t in_flight : {1U, 3U}) {
     GraphOptions how;
     how.jobs_in_flight = in_flight;
@@ -112,7 +112,7 @@ WorkerGraphDescription image_graph() {
            {"merge", "out"}}};
 }
 
-TEST_F(WorkerGraphTest, GivesTheSamePictures) {
+TEST_F(WorkerGraphTest, PicturesOfAWorkerAreTheSameAsInTheHost) {
   InProcess here(image_graph());
   WorkerGraph there(image_graph(), graph_options());
   here.instances[0].set_parameter("stops", 1.5);
@@ -165,7 +165,7 @@ TEST_F(WorkerGraphTest, GivesTheSamePictures) {
   EXPECT_NE(got_halves, halves);
 }
 
-TEST_F(WorkerGraphTest, TellsWhatItRuns) {
+TEST_F(WorkerGraphTest, WorkerGraphDescribesPluginsDriverAndDevices) {
   WorkerGraphDescription description = audio_graph();
   description.nodes[0].options.lease = LeaseChoice(LeaseKind::shared);
   WorkerGraph graph(description, graph_options());
@@ -191,7 +191,7 @@ TEST_F(WorkerGraphTest, TellsWhatItRuns) {
   EXPECT_THAT(records(), ::testing::Contains(HasSubstr("green")));  // of the broker in the worker
 }
 
-TEST_F(WorkerGraphTest, TellsWhatTheBrokerThereCounts) {
+TEST_F(WorkerGraphTest, WorkerGraphTellsTheMetricsOfItsBroker) {
   WorkerGraphDescription description = audio_graph();
   WorkerGraph there(description, graph_options());
   InProcess here(description);
@@ -267,7 +267,7 @@ TEST_F(WorkerGraphTest, PollAnswersRequestsOfIdlePlugins) {
   EXPECT_TRUE(has_record("called back"));
 }
 
-TEST_F(WorkerGraphTest, SaysWhetherAJobIsDone) {
+TEST_F(WorkerGraphTest, WorkerGraphTellsWhetherAJobIsDone) {
   WorkerGraph graph(one("deaths"), graph_options());
   graph.activate({8, 8});
   JobInfo job;
@@ -307,7 +307,7 @@ TEST_F(WorkerGraphTest, IsOutsideTheHostsMpsServer) {
   EXPECT_THAT(records(), ::testing::Contains(HasSubstr("through an MPS server")));
 }
 
-TEST_F(WorkerGraphTest, SetsWhatPeopleWrite) {
+TEST_F(WorkerGraphTest, WorkerGraphConvertsTextsAndValues) {
   WorkerGraph there(one("parameters"), graph_options());
   InProcess here({{{"in"}},
                   {{"out"}},
@@ -347,7 +347,7 @@ TEST_F(WorkerGraphTest, SetsWhatPeopleWrite) {
   error_of(ErrorKind::wrong_state, [&] { there.set_parameter(0, "count", 3); });
 }
 
-TEST_F(WorkerGraphTest, RefusesWhatItCannotDo) {
+TEST_F(WorkerGraphTest, WorkerGraphRefusesBadDescriptions) {
   const auto refused = [&](const WorkerGraphDescription& description,
                            const WorkerGraphOptions& with, ErrorKind kind, const char* text) {
     EXPECT_THAT(error_of(kind, [&] { WorkerGraph graph(description, with); }), HasSubstr(text));
@@ -429,7 +429,7 @@ TEST_F(WorkerGraphTest, RefusesWhatItCannotDo) {
   EXPECT_EQ(graph.process(pixels.data(), pixels.data(), job), JobOutcome::done);
 }
 
-TEST_F(WorkerGraphTest, ErrorsOfPluginsAreTheSame) {
+TEST_F(WorkerGraphTest, ErrorsOfPluginsInAWorkerAreTheSame) {
   WorkerGraphDescription description{
       {{"in"}}, {{"out"}}, {{"fails", built("test_plugins/behaviours.so"), "process_fails"}}};
   InProcess here(description);
@@ -448,7 +448,7 @@ TEST_F(WorkerGraphTest, ErrorsOfPluginsAreTheSame) {
 }
 
 // As a graph with edges has them.
-TEST_F(WorkerGraphTest, ARowHasTheFormatsOfItsEnds) {
+TEST_F(WorkerGraphTest, RowInAWorkerHasTheFormatsOfItsEnds) {
   WorkerGraph graph({{{"in", 1}}, {{"out", 1}}, {node_of("exposure")}}, graph_options());
   graph.set_parameter(0, "stops", 1);
   graph.activate({width, height});

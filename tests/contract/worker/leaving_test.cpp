@@ -43,7 +43,7 @@ struct SlowDeath {
   const char* text;
 };
 
-TEST_F(WorkerLeavingTest, ItsEndIsToldAndTheNextProcessWorks) {
+TEST_F(WorkerLeavingTest, EndOfALeavingProcessIsToldAndTheNextWorks) {
   Worker worker(options());
   std::size_t number = 0;
   for (const SlowDeath& death :
@@ -74,7 +74,7 @@ TEST_F(WorkerLeavingTest, ItsEndIsToldAndTheNextProcessWorks) {
   EXPECT_EQ(ends().size(), number);
 }
 
-TEST_F(WorkerLeavingTest, ItsEndIsKnownWithin10Milliseconds) {
+TEST_F(WorkerLeavingTest, EndOfALeavingProcessIsKnownWithin10Milliseconds) {
   Worker worker(options());
   std::vector<double> in_call, idle;
   for (std::size_t i = 1; i <= 18; i += 2) {
@@ -133,7 +133,7 @@ TEST_F(WorkerLeavingTest, AProcessThatWasLentMemoryHasGoneWhenItsEndIsTold) {
   }
 }
 
-TEST_F(WorkerLeavingTest, AMainThreadThatEndsAloneTakesTheOthersWithIt) {
+TEST_F(WorkerLeavingTest, MainThreadThatEndsAloneEndsTheProcess) {
   for (const bool lends : {false, true}) {
     Worker worker(options());
     WorkerBuffer block;
@@ -153,7 +153,7 @@ TEST_F(WorkerLeavingTest, AMainThreadThatEndsAloneTakesTheOthersWithIt) {
   }
 }
 
-TEST_F(WorkerLeavingTest, CloseWaitsForIt) {
+TEST_F(WorkerLeavingTest, CloseWaitsForALeavingProcess) {
   const Left before = left();
   {
     Worker worker(options());
@@ -175,7 +175,7 @@ TEST_F(WorkerLeavingTest, CloseWaitsForIt) {
   EXPECT_EQ(left(), before);
 }
 
-TEST_F(WorkerLeavingTest, CloseDoesNotWaitForEver) {
+TEST_F(WorkerLeavingTest, CloseDoesNotWaitForEverForALeavingProcess) {
   Worker worker(options());
   worker.start();
   HeldProcess held(worker.process_id());

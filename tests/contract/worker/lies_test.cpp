@@ -23,7 +23,7 @@ std::ostream& operator<<(std::ostream& stream, const Lie& lie) {
 
 class WorkerLieTest : public WorkerTest, public ::testing::WithParamInterface<Lie> {};
 
-TEST_P(WorkerLieTest, EndsTheWorkerAndIsNamed) {
+TEST_P(WorkerLieTest, LieEndsTheWorkerAndIsNamed) {
   const Lie& lie = GetParam();
   WorkerOptions with = options();
   with.call_timeout = milliseconds(3000);

@@ -62,14 +62,14 @@ TEST(MpsServer, StartsAndEnds) {
   EXPECT_EQ(left(), before);
 }
 
-TEST(MpsServer, IsWaitedForUntilItTakesCommands) {
+TEST(MpsServer, StartWaitsUntilTheServerTakesCommands) {
   const FakeMps fake({"sleep 0.4"});
   const auto begin = std::chrono::steady_clock::now();
   const MpsServer server(fake.options());
   EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(400));
 }
 
-TEST(MpsServer, IsFoundInPath) {
+TEST(MpsServer, ProgramIsFoundInPath) {
   const FakeMps fake;
   const std::string before = std::getenv("PATH");
   setenv("PATH", ("/nowhere:" + fake.folder().string() + ":" + before).c_str(), 1);
@@ -85,7 +85,7 @@ TEST(MpsServer, IsFoundInPath) {
   expect_nothing_left(fake);
 }
 
-TEST(MpsServer, RefusesWhatItCannotUse) {
+TEST(MpsServer, BadProgramOrFolderIsRefused) {
   const FakeMps fake;
   MpsServerOptions options = fake.options();
   std::filesystem::permissions(fake.program(), std::filesystem::perms::owner_read);
@@ -106,7 +106,7 @@ TEST(MpsServer, RefusesWhatItCannotUse) {
   EXPECT_THAT(fake.started(), IsEmpty());
 }
 
-TEST(MpsServer, ThatEndsAtOnceSaysWhy) {
+TEST(MpsServer, ServerThatEndsAtOnceSaysWhy) {
   const FakeMps fake({"echo no devices >\"$l/control.log\"; echo a hint >&2; exit 3"});
   static_cast<void>(left());
   const Left before = left();
@@ -119,14 +119,14 @@ TEST(MpsServer, ThatEndsAtOnceSaysWhy) {
   EXPECT_EQ(left(), before);
 }
 
-TEST(MpsServer, IsNoProgramOfThisSystem) {
+TEST(MpsServer, ProgramThatCannotRunIsRefused) {
   const FakeMps fake;
   std::filesystem::resize_file(fake.program(), 2);  // "#!"
   EXPECT_THAT(failure(ErrorKind::plugin_load, fake.options()), HasSubstr("cannot start"));
   expect_nothing_left(fake);
 }
 
-TEST(MpsServer, ThatTakesNoCommandsIsEnded) {
+TEST(MpsServer, ServerThatTakesNoCommandsIsEnded) {
   for (const FakeMpsWays& ways :
        {FakeMpsWays{"sleep 600"}, FakeMpsWays{":", "sleep 600"}, FakeMpsWays{":", "exit 1"}}) {
     const FakeMps fake(ways);
@@ -144,7 +144,7 @@ TEST(MpsServer, ThatTakesNoCommandsIsEnded) {
 }
 
 // Neither does the command end.
-TEST(MpsServer, ThatDoesNotQuitIsKilled) {
+TEST(MpsServer, ServerThatDoesNotQuitIsKilled) {
   const FakeMps fake({":", "echo 100.0", "sleep 600"});
   std::optional<MpsServer> server(fake.options());
   EXPECT_THAT(fake.alive(), SizeIs(2));
@@ -152,7 +152,7 @@ TEST(MpsServer, ThatDoesNotQuitIsKilled) {
   expect_nothing_left(fake);
 }
 
-TEST(MpsServer, HasAFolderAndProcessesOfItsOwn) {
+TEST(MpsServer, ServersHaveSeparateFoldersAndProcesses) {
   const FakeMps fake;
   std::optional<MpsServer> one(fake.options());
   std::optional<MpsServer> other(fake.options());
@@ -166,7 +166,7 @@ TEST(MpsServer, HasAFolderAndProcessesOfItsOwn) {
   expect_nothing_left(fake);
 }
 
-TEST(MpsServer, CanBeMoved) {
+TEST(MpsServer, MovedServerKeepsItsProcesses) {
   const FakeMps fake;
   MpsServer first(fake.options());
   const std::string variable = first.variable();
@@ -180,7 +180,7 @@ TEST(MpsServer, CanBeMoved) {
 
 // Another server's folder and log, a choice that the clients make, and what is none of its
 // business.
-TEST(MpsServer, GetsNothingOfTheHostsEnvironmentThatChangesIt) {
+TEST(MpsServer, ServerGetsNoVariablesThatChangeIt) {
   const FakeMps fake;
   for (const char* name : {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
                            "CUDA_VISIBLE_DEVICES", "TEST_MPS_SECRET"}) {
@@ -214,7 +214,7 @@ TEST(MpsServer, EndsWithTheHostThoughItsKeeperWasKilled) {
 }
 
 // A host that is killed while it has a server, or while it starts one.
-TEST(MpsServerHost, DISABLED_IsKilled) {
+TEST(MpsServerHost, DISABLED_HostStartsAServerAndIsKilled) {
   const char* const folder = std::getenv("CTXB_TEST_MPS");
   ASSERT_NE(folder, nullptr);
   setenv("CTXBROKER_TEST_HOST", std::to_string(getpid()).c_str(), 1);
@@ -227,11 +227,11 @@ TEST(MpsServerHost, DISABLED_IsKilled) {
   kill(getpid(), SIGKILL);
 }
 
-TEST(MpsServerHost, LeavesNothingWhenItIsKilled) {
+TEST(MpsServerHost, KilledHostLeavesNoServer) {
   for (const bool starting : {false, true}) {
     const FakeMps fake({starting ? "kill -9 $CTXBROKER_TEST_HOST; sleep 600" : ":"});
-    const ChildResult host =
-        run_child("MpsServerHost.DISABLED_IsKilled", {{"CTXB_TEST_MPS", fake.folder().string()}});
+    const ChildResult host = run_child("MpsServerHost.DISABLED_HostStartsAServerAndIsKilled",
+                                       {{"CTXB_TEST_MPS", fake.folder().string()}});
     EXPECT_EQ(host.exit_code, -1) << host.output;
     EXPECT_EQ(host.output.find("the server has started") == std::string::npos, starting);
     EXPECT_THAT(fake.started(), SizeIs(starting ? 1 : 2));

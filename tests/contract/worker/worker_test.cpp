@@ -150,7 +150,7 @@ TEST_F(WorkerTest, HandsErrorsOfTheModuleToTheHost) {
   EXPECT_EQ(worker.exits(), 0U);
 }
 
-TEST_F(WorkerTest, RefusesWhatCannotBe) {
+TEST_F(WorkerTest, WorkerRefusesBadOptions) {
   const auto refused = [&](auto change, ErrorKind kind = ErrorKind::invalid_argument) {
     WorkerOptions bad = options();
     change(bad);
@@ -176,7 +176,7 @@ TEST_F(WorkerTest, RefusesWhatCannotBe) {
   EXPECT_EQ(worker.state(), WorkerState::missing);  // none of these started it
 }
 
-TEST_F(WorkerTest, TellsWhyItCannotStart) {
+TEST_F(WorkerTest, WorkerTellsWhyItCannotStart) {
   WorkerOptions refusing = options("hostile", {"TEST_WORKER_START=refuse"});
   Worker worker(refusing);
   EXPECT_THAT(error_of(ErrorKind::plugin_load, [&] { worker.start(); }),
@@ -239,7 +239,7 @@ TEST_F(WorkerTest, SharesBlocksOfMemory) {
   EXPECT_FALSE(worker.is_lent(old, 1));
 }
 
-TEST_F(WorkerTest, TakesBlocksBack) {
+TEST_F(WorkerTest, WorkerTakesEndedBlocksBack) {
   Worker worker(options());
   std::uint64_t old = 0;
   {
@@ -347,7 +347,7 @@ TEST_F(WorkerTest, ACallThatFindsNoRoomIsNotTheWorkersFault) {
   EXPECT_EQ(worker.exits(), 0U);
 }
 
-TEST_F(WorkerTest, GivesTheProcessNoMoreThanItNeeds) {
+TEST_F(WorkerTest, WorkerProcessGetsOnlyTheGivenEnvironmentAndFiles) {
   setenv("TEST_WORKER_SECRET", "s3cret", 1);
   setenv("CUDA_MPS_PIPE_DIRECTORY", "/run/own", 1);      // the host's, whose faults would be shared
   const int open_in_host = open("/dev/null", O_RDONLY);  // without O_CLOEXEC
@@ -370,7 +370,7 @@ TEST_F(WorkerTest, GivesTheProcessNoMoreThanItNeeds) {
   close(open_in_host);
 }
 
-TEST_F(WorkerTest, WhatItPrintsIsToldAndDoesNotStopIt) {
+TEST_F(WorkerTest, PrintedTextIsRecordedAndDoesNotStopTheWorker) {
   Worker worker(options());
   say(worker, Act::prints);
   EXPECT_EQ(say(worker, Act::echo, "on"), "on");
@@ -407,7 +407,7 @@ TEST_F(WorkerTest, OutlivesTheThreadThatStartedIt) {
 }
 
 // In a child: a worker for each of these words, and a process that nothing ends.
-TEST_F(WorkerTest, DISABLED_StartsWorkersAndDies) {
+TEST_F(WorkerTest, DISABLED_HostStartsWorkersAndDies) {
   const char* const words = std::getenv("TEST_WORKER_WORDS");
   ASSERT_NE(words, nullptr);
   std::list<Worker> workers;
@@ -437,7 +437,7 @@ TEST_F(WorkerTest, DiesWithItsHost) {
   for (const std::string words :
        {"idle", "deadlock", "endless", "held", "stopped", "idle deadlock endless held stopped"}) {
     const ChildResult child =
-        run_child("WorkerTest.DISABLED_StartsWorkersAndDies", {{"TEST_WORKER_WORDS", words}});
+        run_child("WorkerTest.DISABLED_HostStartsWorkersAndDies", {{"TEST_WORKER_WORDS", words}});
     const auto count = std::count(words.begin(), words.end(), ' ') + 1;
     const std::vector<int> workers = numbers_after("worker ", child.output);
     ASSERT_EQ(workers.size(), count) << child.output;

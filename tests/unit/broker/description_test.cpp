@@ -52,7 +52,7 @@ TEST(ParameterTest, RefusesWhatIsNoNumberWithTheRange) {
   EXPECT_THAT(refusal(parameter, "10.01"), HasSubstr("10.01"));
 }
 
-TEST(ParameterTest, WholeNumbersOnlyForIntegers) {
+TEST(ParameterTest, IntegersTakeOnlyWholeNumbers) {
   auto parameter = number(1, 64);
   parameter.type = ParameterType::integer;
   EXPECT_EQ(parameter.parse("6"), 6.0);
@@ -115,7 +115,7 @@ TEST(ParameterTest, ColoursAndPointsHaveSeveralNumbers) {
   EXPECT_NO_THROW(parameter.check({0, 4}));
 }
 
-TEST(ParameterTest, WhatIsPrintedIsRead) {
+TEST(ParameterTest, PrintedValuesAreReadBack) {
   auto parameter = number(-10, 10);
   EXPECT_EQ(parameter.format(0.7), "0.7 EV");
   EXPECT_EQ(parameter.parse(parameter.format(-2.25)), -2.25);
@@ -131,7 +131,7 @@ TEST(ParameterTest, WhatIsPrintedIsRead) {
   EXPECT_EQ(parameter.format(1), "high");
 }
 
-TEST(ParameterTest, TextHasRulesToo) {
+TEST(ParameterTest, StringParameterChecksItsText) {
   auto parameter = number(0, 0);
   parameter.type = ParameterType::string;
   EXPECT_NO_THROW(parameter.check_text("Grün\n"));
@@ -151,7 +151,7 @@ TEST(ParameterTest, TextHasRulesToo) {
   EXPECT_THROW(number(0, 1).check_text("1"), Error) << "no text";
 }
 
-TEST(ParameterTest, ASliderMovesAsTheSkewSays) {
+TEST(ParameterTest, SliderPositionFollowsTheSkew) {
   auto parameter = number(20, 20020);
   EXPECT_EQ(parameter.from_position(0.25), 5020);
   parameter.skew = 2;
@@ -171,7 +171,7 @@ TEST(ParameterTest, ASliderMovesAsTheSkewSays) {
   EXPECT_EQ(number(3, 3).to_position(3), 0) << "a range of one number";
 }
 
-TEST(ParameterTest, CheckKnowsNaN) {
+TEST(ParameterTest, CheckRefusesNaNAndInfinity) {
   EXPECT_THROW(number(0, 1).check(std::numeric_limits<double>::quiet_NaN()), Error);
   EXPECT_THROW(number(0, 1).check(std::numeric_limits<double>::infinity()), Error);
   auto point = number(0, 1);

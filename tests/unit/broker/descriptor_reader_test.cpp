@@ -103,7 +103,7 @@ struct Sample {
   }
 };
 
-TEST(DescriptorReaderTest, CopiesASoundOne) {
+TEST(DescriptorReaderTest, SoundDescriptorIsCopied) {
   const Sample sample;
   const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
   const PluginDescription& plugin = record.description;
@@ -133,7 +133,7 @@ TEST(DescriptorReaderTest, CopiesASoundOne) {
   EXPECT_EQ(plugin.outputs[1].result_bytes, 64u);
 }
 
-TEST(DescriptorReaderTest, CopiesWhatAParameterHasBesideItsNumbers) {
+TEST(DescriptorReaderTest, ParameterGroupSkewAndFlagsAreCopied) {
   Sample sample;
   sample.parameters[0].skew = 3;
   sample.parameters[0].group = "Light";
@@ -221,7 +221,7 @@ struct ModuleSample : Sample {
   }
 };
 
-TEST(DescriptorReaderTest, ReadsWhatModulesAreMadeOf) {
+TEST(DescriptorReaderTest, ModulePartsAndOptionsAreRead) {
   const ModuleSample sample;
   const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
   const ModuleImage& linked = record.modules[0];
@@ -241,7 +241,7 @@ TEST(DescriptorReaderTest, ReadsWhatModulesAreMadeOf) {
   EXPECT_THAT(compiled.file_options, ElementsAre("-DTAPS=8"));
 }
 
-TEST(DescriptorReaderTest, LiesAboutWhatModulesAreMadeOf) {
+TEST(DescriptorReaderTest, BadModulePartsAreRefused) {
   const auto says = [](const char* why, const std::function<void(ModuleSample&)>& spoil) {
     ModuleSample sample;
     spoil(sample);
@@ -269,14 +269,14 @@ TEST(DescriptorReaderTest, LiesAboutWhatModulesAreMadeOf) {
   says("needs a file to watch", [](auto& s) { s.modules[1].file = nullptr; });
 }
 
-TEST(DescriptorReaderTest, ANeedForNvidiasDriverIsRemembered) {
+TEST(DescriptorReaderTest, NeedForNvidiasDriverIsRead) {
   Sample sample;
   EXPECT_FALSE(read_descriptor(&sample.descriptor, "lib").description.needs_nvidia_driver);
   sample.descriptor.flags |= CTXB_PLUGIN_NEEDS_NVIDIA_DRIVER;
   EXPECT_TRUE(read_descriptor(&sample.descriptor, "lib").description.needs_nvidia_driver);
 }
 
-TEST(DescriptorReaderTest, AWishIsRemembered) {
+TEST(DescriptorReaderTest, LeaseWishIsRead) {
   Sample sample;
   sample.descriptor.lease = CTXB_LEASE_GREEN;
   const PluginRecord record = read_descriptor(&sample.descriptor, "lib");
@@ -450,7 +450,7 @@ TEST(DescriptorReaderTest, AllTextsTogetherAreLimited) {
   }
 }
 
-TEST(DescriptorReaderTest, NoDescriptorAtAll) {
+TEST(DescriptorReaderTest, NullOrMisalignedDescriptorIsRefused) {
   EXPECT_THROW(read_descriptor(nullptr, "lib"), Error);
   const Sample sample;
   const auto* crooked = reinterpret_cast<const ctxb_plugin_descriptor*>(

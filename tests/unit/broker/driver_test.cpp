@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(DriverChoiceTest, NamesGoBothWays) {
+TEST(DriverChoiceTest, DriverNamesAreParsedAndPrinted) {
   for (const auto choice :
        {DriverChoice::automatic, DriverChoice::nvidia, DriverChoice::software}) {
     EXPECT_EQ(parse_driver_choice(to_string(choice)), choice);

@@ -6,7 +6,7 @@
 namespace ctxbroker::detail {
 namespace {
 
-TEST(FailureRecordTest, NamesTheCallThatMetALossAndNotTheCleanUpAfterIt) {
+TEST(FailureRecordTest, CallThatMetALossIsNamedAndNotTheCleanUp) {
   FailureRecord record;
   record.host_refused({CTXB_ERROR_NOT_FOUND, 0, "get_kernel: there is none"});
   record.host_refused({CTXB_ERROR_CONTEXT_LOST, 709, "allocate: the context is destroyed"});
@@ -19,7 +19,7 @@ TEST(FailureRecordTest, NamesTheCallThatMetALossAndNotTheCleanUpAfterIt) {
   EXPECT_EQ(record.read().refused.text, "upload: the lease's context is gone") << "another call";
 }
 
-TEST(FailureRecordTest, NamesTheLastOfOtherRefusals) {
+TEST(FailureRecordTest, LastRefusalWithoutALossIsNamed) {
   FailureRecord record;
   record.host_refused({CTXB_ERROR_NOT_FOUND, 0, "get_kernel: there is none"});
   record.host_refused({CTXB_ERROR_NOT_FOUND, 0, "get_kernel: nor is there this one"});

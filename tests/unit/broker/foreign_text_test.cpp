@@ -15,7 +15,7 @@ TEST(ForeignTextTest, WellFormedTextPasses) {
   }
 }
 
-TEST(ForeignTextTest, BadBytesDoNot) {
+TEST(ForeignTextTest, TextWithBadBytesIsRefused) {
   const char* const bad[] = {
       "\x01",              // control character
       "\x7F",              // delete
@@ -31,7 +31,7 @@ TEST(ForeignTextTest, BadBytesDoNot) {
   for (const char* text : bad) EXPECT_FALSE(is_clean_text(text)) << testing::PrintToString(text);
 }
 
-TEST(ForeignTextTest, NullAndEndlessTextIsNotTaken) {
+TEST(ForeignTextTest, NullAndTooLongTextIsRefused) {
   EXPECT_EQ(take_text(nullptr), std::nullopt);
   EXPECT_EQ(take_text(std::string(longest_text + 1, 'a').c_str()), std::nullopt);
   EXPECT_EQ(take_text(std::string(longest_text, 'a').c_str())->size(), longest_text);
@@ -46,7 +46,7 @@ TEST(ForeignTextTest, AMessageIsCleanedNotRefused) {
   EXPECT_EQ(take_message(std::string(longest_text * 2, 'a').c_str()).size(), longest_text);
 }
 
-TEST(ForeignTextTest, Ids) {
+TEST(ForeignTextTest, PluginAndParameterIdsAreChecked) {
   EXPECT_TRUE(is_reverse_dns("com.example.exposure"));
   EXPECT_TRUE(is_reverse_dns("a.b-c_1"));
   for (const char* id : {"", "exposure", ".a", "a.", "a..b", "a.b c", "a.b/c", "\xC3\xBC.a"}) {

@@ -125,7 +125,7 @@ class GraphRegionsTest : public ::testing::Test, public RegionAnswers {
   JobRegions regions;
 };
 
-TEST_F(GraphRegionsTest, EachNodeAsksTheOneBefore) {
+TEST_F(GraphRegionsTest, RegionGrowsThroughEachNodeBefore) {
   asks("blur", {5, 0});
   per_pixel("point");
   asks("sharp", {2, 0});
@@ -142,7 +142,7 @@ TEST_F(GraphRegionsTest, EachNodeAsksTheOneBefore) {
   EXPECT_EQ(value("plate").pitch, 17U * 16);
 }
 
-TEST_F(GraphRegionsTest, WithoutARegionItIsTheFrame) {
+TEST_F(GraphRegionsTest, JobWithoutARegionComputesTheFrame) {
   asks("pad", {0, 7});
   edge("plate", "pad");
   edge("pad", "result");
@@ -152,7 +152,7 @@ TEST_F(GraphRegionsTest, WithoutARegionItIsTheFrame) {
 }
 
 // A value is as large as all its readers need, and each reader gets its own part of that.
-TEST_F(GraphRegionsTest, ReadersGetTheirPart) {
+TEST_F(GraphRegionsTest, ReadersGetTheirPartOfASharedValue) {
   asks("blur", {4, 0});
   per_pixel("point");
   node("merge", 2).flags = CTXB_PLUGIN_PER_PIXEL;
@@ -202,7 +202,7 @@ TEST_F(GraphRegionsTest, APluginThatIsAskedDoesNotWorkInPlace) {
   EXPECT_EQ(plan.buffers.size(), 2U);
 }
 
-TEST_F(GraphRegionsTest, OthersGetWholePictures) {
+TEST_F(GraphRegionsTest, NodesWithoutRegionsGetWholePictures) {
   per_pixel("point");
   node("whole");
   asks("blur", {2, 0});

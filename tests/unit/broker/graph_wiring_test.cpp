@@ -83,7 +83,7 @@ class GraphWiringTest : public ::testing::Test {
   std::vector<FrameRanges> frames;
 };
 
-TEST_F(GraphWiringTest, ARowNeedsTwoBuffersWhateverItsLength) {
+TEST_F(GraphWiringTest, RowOfAnyLengthNeedsTwoBuffers) {
   for (const char* name : {"one", "two", "three", "four"}) filter(name);
   edge("plate", "one");
   edge("one", "two.in");
@@ -138,7 +138,7 @@ TEST_F(GraphWiringTest, NodesAreThereForEachFrameThatIsNeeded) {
   EXPECT_TRUE(wiring.values[both.outputs[0]].goes_to_host);
 }
 
-TEST_F(GraphWiringTest, NodesThatWorkInPlaceNeedOne) {
+TEST_F(GraphWiringTest, NodesThatWorkInPlaceNeedOneBuffer) {
   for (const char* name : {"one", "two"}) {
     node(name, {port("in")}, {port("out")}).outputs[0].in_place = 0;
   }
@@ -175,7 +175,7 @@ TEST_F(GraphWiringTest, TheOrderOfTheDescriptionDoesNotMatter) {
   EXPECT_THAT(wired().order, ElementsAre(1, 0));
 }
 
-TEST_F(GraphWiringTest, OtherMemoryGetsCopies) {
+TEST_F(GraphWiringTest, ValuesInOtherMemoryAreCopied) {
   filter("one");
   filter("two");
   edge("plate", "one");
@@ -188,7 +188,7 @@ TEST_F(GraphWiringTest, OtherMemoryGetsCopies) {
   EXPECT_FALSE(buffers.copies[0][0].has_value());
 }
 
-TEST_F(GraphWiringTest, WhatTheHostGetsIsKeptUntilTheEnd) {
+TEST_F(GraphWiringTest, BuffersOfTheHostsOutputsAreKeptUntilTheEnd) {
   filter("one");
   filter("two");
   filter("three");
@@ -203,7 +203,7 @@ TEST_F(GraphWiringTest, WhatTheHostGetsIsKeptUntilTheEnd) {
   EXPECT_NE(buffers.of_value[1], buffers.of_value[2]);
 }
 
-TEST_F(GraphWiringTest, AGeneratorAndAnAnalyser) {
+TEST_F(GraphWiringTest, GeneratorAndAnalyserAreWired) {
   graph.inputs.clear();
   graph.outputs = {{"bins"}};
   node("tone", {}, {port("out")});
@@ -279,7 +279,7 @@ TEST_F(GraphWiringTest, CyclesAreNamed) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("one -> two -> three -> one"), HasSubstr("no cycles")));
 }
 
-TEST_F(GraphWiringTest, ANodeThatReadsItself) {
+TEST_F(GraphWiringTest, NodeThatReadsItselfIsRefused) {
   merge("one");
   edge("plate", "one.a");
   edge("one", "one.b");
@@ -299,7 +299,7 @@ TEST_F(GraphWiringTest, FormatsThatDoNotMeetAreNamedWithTheirPorts) {
                                HasSubstr("one.mask takes 1 channel of float")));
 }
 
-TEST_F(GraphWiringTest, AnEndThatAPortDoesNotTake) {
+TEST_F(GraphWiringTest, EndThatAPortDoesNotTakeIsRefused) {
   graph.inputs = {{"plate", 1}};
   filter("one");
   edge("plate", "one");
@@ -307,7 +307,7 @@ TEST_F(GraphWiringTest, AnEndThatAPortDoesNotTake) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("\"plate\" has 1 channel"), HasSubstr("one.in takes 4")));
 }
 
-TEST_F(GraphWiringTest, Mistakes) {
+TEST_F(GraphWiringTest, MistakesInADescriptionAreRefusedByName) {
   struct Mistake {
     const char* what;
     void (*make)(GraphWiringTest&);

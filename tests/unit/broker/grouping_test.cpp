@@ -88,7 +88,7 @@ TEST(GroupingTest, EachGroupCanBeginWhenThoseBeforeHaveEnded) {
 }
 
 // There are 2^60 ways through this graph.
-TEST(GroupingTest, ManyWaysThroughAGraphTakeNoTime) {
+TEST(GroupingTest, GraphWithManyPathsIsGroupedInLittleTime) {
   Nodes graph;
   std::vector<std::string> keys;
   graph.add("in", "in");

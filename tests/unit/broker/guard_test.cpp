@@ -38,7 +38,7 @@ class GuardTest : public ::testing::Test {
   std::atomic<std::uint64_t> strikes{0};
 };
 
-TEST_F(GuardTest, IsCurrentInsideAndGoneOutside) {
+TEST_F(GuardTest, ContextIsCurrentInsideAndGoneOutside) {
   {
     const ContextGuard guard(in(1), process());
     EXPECT_EQ(guard.status(), CUDA_SUCCESS);
@@ -75,7 +75,7 @@ TEST_F(GuardTest, HidesAndRestoresADeepStack) {
   }
 }
 
-TEST_F(GuardTest, NestedInTheSameLeaseCostsOneLook) {
+TEST_F(GuardTest, GuardNestedInTheSameLeaseMakesOneCall) {
   const ContextGuard outer(in(1), process());
   const int before = books.calls;
   {
@@ -96,7 +96,7 @@ TEST_F(GuardTest, SameHandleOfAnotherGenerationIsAnotherPlace) {
   EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
 }
 
-TEST_F(GuardTest, NestedInAnotherLeaseAndBack) {
+TEST_F(GuardTest, GuardNestedInAnotherLeaseRestoresTheOuterOne) {
   const ContextGuard outer(in(1), process());
   {
     const ContextGuard inner(in(2), process());
@@ -129,7 +129,7 @@ TEST_F(GuardTest, PuttingTheSameContextOnTwiceIsNoticed) {
   EXPECT_EQ(strikes, 1u);
 }
 
-TEST_F(GuardTest, RestoresWhatWasPopped) {
+TEST_F(GuardTest, PoppedContextIsRestoredAndStruck) {
   push(8);
   {
     const ContextGuard guard(in(1), process());
@@ -176,7 +176,7 @@ TEST_F(GuardTest, AFailedEnterLeavesTheThreadAsItWas) {
   EXPECT_EQ(strikes, 0u);
 }
 
-TEST_F(GuardTest, ARestoreThatFailsIsSaidAndGoesOn) {
+TEST_F(GuardTest, FailedRestoreIsReportedAndTheNextGuardWorks) {
   push(8);
   {
     const ContextGuard guard(in(1), process());
@@ -207,7 +207,7 @@ TEST_F(GuardTest, ExitOfTheProcessIsNoError) {
   EXPECT_THAT(said, IsEmpty());
 }
 
-TEST_F(GuardTest, LeavesOnAnException) {
+TEST_F(GuardTest, ExceptionLeavesTheGuard) {
   push(8);
   try {
     const ContextGuard guard(in(1), process());
@@ -226,7 +226,7 @@ TEST_F(GuardTest, CallableFormGivesTheWorksStatusOrItsOwn) {
   EXPECT_FALSE(ran);
 }
 
-TEST_F(GuardTest, KnowsWhoseCodeRuns) {
+TEST_F(GuardTest, FrameOwnerIsTheGuardsTenantUnlessTheHostCalls) {
   EXPECT_FALSE(frame_owner().decided);
   const ContextGuard guard(in(1), process());
   EXPECT_EQ(frame_owner().tenant, &tenant);
@@ -238,7 +238,7 @@ TEST_F(GuardTest, KnowsWhoseCodeRuns) {
   EXPECT_EQ(frame_owner().tenant, &tenant);
 }
 
-TEST_F(GuardTest, WithoutADriverItDoesNothing) {
+TEST_F(GuardTest, GuardWithoutADriverDoesNothing) {
   const int before = books.calls;
   { const ContextGuard guard({}, process()); }
   EXPECT_EQ(books.calls, before);
@@ -271,7 +271,7 @@ class WatchedGuardTest : public GuardTest {
   }
 };
 
-TEST_F(WatchedGuardTest, StandsOnAThreadsOwnContextWithoutTakingItAway) {
+TEST_F(WatchedGuardTest, KnownContextOfAThreadStaysBelowTheGuard) {
   for (const std::vector<int>& own : {std::vector<int>{}, {8}, {1}}) {
     SCOPED_TRACE(own.size());
     books.stack.clear();
@@ -291,7 +291,7 @@ TEST_F(WatchedGuardTest, StandsOnAThreadsOwnContextWithoutTakingItAway) {
 }
 
 // What a launch asks before it goes to the driver at once.
-TEST_F(WatchedGuardTest, KnowsWhetherTheThreadIsInsideALease) {
+TEST_F(WatchedGuardTest, ThreadIsInsideOnlyTheGuardsLease) {
   know({});
   EXPECT_FALSE(is_inside(1)) << "no guard";
   const ContextGuard guard(in(1), process());
@@ -316,7 +316,7 @@ TEST_F(WatchedGuardTest, KnowsWhetherTheThreadIsInsideALease) {
 }
 
 // One is taken away as ever: there is no room to remember more.
-TEST_F(WatchedGuardTest, TakesTwoContextsAway) {
+TEST_F(WatchedGuardTest, TwoContextsOfAThreadAreTakenAwayAndRestored) {
   know({8, 9});
   {
     const ContextGuard guard(in(1), process());
@@ -325,7 +325,7 @@ TEST_F(WatchedGuardTest, TakesTwoContextsAway) {
   EXPECT_THAT(books.stack, ElementsAre(fake_context(8), fake_context(9)));
 }
 
-TEST_F(WatchedGuardTest, TakesItAwayBeforeCodeInsideCouldGetAtIt) {
+TEST_F(WatchedGuardTest, ThreadsContextIsTakenAwayBeforeCodeInsideReachesIt) {
   for (const int own : {8, 1}) {
     books.stack.clear();
     current_may_have_changed();
@@ -352,7 +352,7 @@ TEST_F(WatchedGuardTest, TakesItAwayBeforeCodeInsideCouldGetAtIt) {
 }
 
 // By ways that the gate does not see.
-TEST_F(WatchedGuardTest, RepairsWhatNobodySaw) {
+TEST_F(WatchedGuardTest, UnseenChangesOfTheStackAreRepaired) {
   struct Case {
     const char* name;
     int pops;
@@ -382,7 +382,7 @@ TEST_F(WatchedGuardTest, RepairsWhatNobodySaw) {
 }
 
 // A host that reaches the driver past the gate finds its own contexts all the same.
-TEST_F(WatchedGuardTest, GivesBackWhatTheHostChangedUnseen) {
+TEST_F(WatchedGuardTest, ContextsThatTheHostChangedUnseenAreRestored) {
   know({8});
   books.stack = {fake_context(6), fake_context(7)};
   { const ContextGuard guard(in(1), process()); }
@@ -395,7 +395,7 @@ TEST_F(WatchedGuardTest, GivesBackWhatTheHostChangedUnseen) {
   EXPECT_EQ(strikes, 1u);
 }
 
-TEST_F(WatchedGuardTest, AnotherLeaseInsideHidesAll) {
+TEST_F(WatchedGuardTest, GuardOfAnotherLeaseInsideHidesTheWholeStack) {
   know({8});
   {
     const ContextGuard guard(in(1), process());
@@ -437,7 +437,7 @@ TEST_F(WatchedGuardTest, AFailedEnterLeavesAKnownThreadAsItWas) {
 }
 
 // The control: the same damage without a guard stays.
-TEST_F(GuardTest, WithoutAGuardTheDamageShows) {
+TEST_F(GuardTest, StackDamageStaysWithoutAGuard) {
   push(8);
   pop();
   push(2);

@@ -52,7 +52,7 @@ class HungWorkTest : public ::testing::Test {
   const std::shared_ptr<HungWork> family = std::make_shared<HungWork>("device 0", limit);
 };
 
-TEST_F(HungWorkTest, WhatNothingHangsInIsEndedAtOnce) {
+TEST_F(HungWorkTest, EndWithoutHungWorkIsDoneAtOnce) {
   for (const int number : {1, 2, 3}) EXPECT_EQ(family->end(ending(number)), CUDA_SUCCESS);
   EXPECT_THAT(ended, ElementsAre(1, 2, 3));
   EXPECT_FALSE(family->any());
@@ -60,12 +60,12 @@ TEST_F(HungWorkTest, WhatNothingHangsInIsEndedAtOnce) {
   EXPECT_THAT(said, IsEmpty());
 }
 
-TEST_F(HungWorkTest, TheCallersStatusIsTheCalls) {
+TEST_F(HungWorkTest, EndAnswersTheStatusOfItsCall) {
   EXPECT_EQ(family->end({tenant, "", 0, true, false, [] { return CUDA_ERROR_INVALID_VALUE; }}),
             CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(HungWorkTest, WhoeverAskedIsToldHowItEnded) {
+TEST_F(HungWorkTest, CallbackIsToldTheStatusOfTheEnd) {
   for (const bool may_wait : {true, false}) {
     std::vector<CUresult> told;
     EndRequest one{tenant, "", 0, may_wait, false, [] { return CUDA_ERROR_INVALID_VALUE; }};
@@ -75,7 +75,7 @@ TEST_F(HungWorkTest, WhoeverAskedIsToldHowItEnded) {
   }
 }
 
-TEST_F(HungWorkTest, WhatIsKnownToHangIsNotWaitedFor) {
+TEST_F(HungWorkTest, KnownHungWorkIsNotWaitedFor) {
   std::atomic<bool> over{false};
   family->add([&] { return over.load(); });
   EXPECT_TRUE(family->any());
@@ -108,7 +108,7 @@ TEST_F(HungWorkTest, WhatIsKnownToHangIsNotWaitedFor) {
 }
 
 // Nobody knew beforehand: the call itself finds out.
-TEST_F(HungWorkTest, ACallThatDoesNotReturnIsNotWaitedForLongerThanTheLimit) {
+TEST_F(HungWorkTest, CallThatDoesNotReturnIsWaitedForUntilTheLimit) {
   std::promise<void> work;
   const Clock::time_point begin = Clock::now();
   EXPECT_EQ(family->end(blocked(work.get_future().share())), std::nullopt);
@@ -125,7 +125,7 @@ TEST_F(HungWorkTest, ACallThatDoesNotReturnIsNotWaitedForLongerThanTheLimit) {
 }
 
 // Long work is no hang: others' waits are not cut short by one that takes longer than the limit.
-TEST_F(HungWorkTest, AWaitForAllTakesAsLongAsTheWorkUnlessSomethingIsKnownToHang) {
+TEST_F(HungWorkTest, WaitForAllLastsAsLongAsTheWorkUnlessAHangIsKnown) {
   std::promise<void> work;
   const auto wait_for_all = [&, result = work.get_future().share()] {
     return std::async(std::launch::async, [&, result] {
@@ -152,7 +152,7 @@ TEST_F(HungWorkTest, AWaitForAllTakesAsLongAsTheWorkUnlessSomethingIsKnownToHang
   EXPECT_THAT(ended, ElementsAre(1));
 }
 
-TEST_F(HungWorkTest, WhoNeedsTheMemoryWaitsForWhatIsPutOff) {
+TEST_F(HungWorkTest, WaitForPutOffEndsLastsNoLongerThanTheLimit) {
   EXPECT_FALSE(family->wait_for_put_off()) << "there is nothing";
   std::promise<void> work;
   EXPECT_EQ(family->end(blocked(work.get_future().share())), std::nullopt);
@@ -167,7 +167,7 @@ TEST_F(HungWorkTest, WhoNeedsTheMemoryWaitsForWhatIsPutOff) {
   EXPECT_THAT(ended, ElementsAre(1));
 }
 
-TEST_F(HungWorkTest, WhoWaitsIsLetGoWhenAHangBecomesKnown) {
+TEST_F(HungWorkTest, WaitingCallerIsReleasedWhenAHangBecomesKnown) {
   std::promise<void> work;
   const auto patient = std::make_shared<HungWork>("device 1", milliseconds(0));  // for ever
   auto waiting = std::async(std::launch::async, [&, result = work.get_future().share()] {
@@ -183,7 +183,7 @@ TEST_F(HungWorkTest, WhoWaitsIsLetGoWhenAHangBecomesKnown) {
   patient->abandon();
 }
 
-TEST_F(HungWorkTest, WhatDoesNotWaitIsDoneHere) {
+TEST_F(HungWorkTest, EndThatCannotWaitRunsOnTheCallersThread) {
   const auto here = std::this_thread::get_id();
   std::thread::id there;
   EndRequest quick{tenant, "event", 0, false, false, [&] {
@@ -200,7 +200,7 @@ TEST_F(HungWorkTest, WhatDoesNotWaitIsDoneHere) {
   EXPECT_NE(there, here);
 }
 
-TEST_F(HungWorkTest, ManyThreadsEndWhatTheyHave) {
+TEST_F(HungWorkTest, ManyThreadsEndTheirThingsAtOnce) {
   std::vector<std::jthread> threads;
   for (int thread = 0; thread < 8; ++thread) {
     threads.emplace_back([&, thread] {

@@ -39,7 +39,7 @@ TEST(LeaseOrderTest, HostThenIdThenAllThenNobody) {
   EXPECT_EQ(lease_order(LeaseChoice(Kind::private_own), policy, plugins).by, "the host");
 }
 
-TEST(LeaseOrderTest, WhatIsSaidOfOthersDoesNotCount) {
+TEST(LeaseOrderTest, PolicyOfOtherPluginsDoesNotCount) {
   Policy policy;
   policy.by_id["a.y"] = lease(LeaseChoice(Kind::private_own));
   EXPECT_EQ(lease_order({}, policy, Ids{"a.x"}).choice, LeaseChoice(Kind::automatic));

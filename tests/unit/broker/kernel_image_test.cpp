@@ -15,13 +15,13 @@ namespace {
 
 constexpr const char* text = ".version 8.0\n.target sm_80\n.address_size 64\n.entry k() { ret; }";
 
-TEST(KernelImage, IsReadFromMemory) {
+TEST(KernelImage, PtxInMemoryIsDescribed) {
   const KernelImage image = describe_image(text, std::strlen(text));
   EXPECT_EQ(summary(image), "PTX 8.0 for sm_80");
   EXPECT_THAT(image.entries.at(0).kernels, ::testing::ElementsAre("k"));
 }
 
-TEST(KernelImage, WhatIsNoneIsRefusedAsAKernelImage) {
+TEST(KernelImage, BytesThatAreNoImageAreRefused) {
   const std::pair<const void*, std::size_t> bytes[] = {{nullptr, 10}, {text, 0}, {"hello", 5}};
   for (const auto& [data, size] : bytes) {
     try {
@@ -44,7 +44,7 @@ ImageEntry entry(CodeKind kind, int capability, char variant = '\0', bool is_rel
   return result;
 }
 
-TEST(KernelImage, RunsWhereItsKindOfCodeRuns) {
+TEST(KernelImage, EntryRunsOnTheDevicesOfItsKindOfCode) {
   struct Case {
     ImageEntry entry;
     std::vector<int> runs, fails;
@@ -69,7 +69,7 @@ TEST(KernelImage, RunsWhereItsKindOfCodeRuns) {
   }
 }
 
-TEST(KernelImage, OfSeveralEntries) {
+TEST(KernelImage, ImageOfSeveralEntriesRunsWhereOneOfThemRuns) {
   const KernelImage fatbin{
       ImageKind::fatbin, 0, {entry(CodeKind::machine_code, 90, 'a'), entry(CodeKind::ptx, 100)}};
   EXPECT_EQ(summary(fatbin), "fatbin with machine code for sm_90a and PTX 9.0 for sm_100");
@@ -83,7 +83,7 @@ TEST(KernelImage, OfSeveralEntries) {
   EXPECT_EQ(summary({ImageKind::fatbin, 0, {}}), "fatbin with nothing in it");
 }
 
-TEST(KernelImage, KindsHaveWords) {
+TEST(KernelImage, KindsArePrintedAsWords) {
   EXPECT_STREQ(to_string(ImageKind::ptx), "ptx");
   EXPECT_STREQ(to_string(ImageKind::cubin), "cubin");
   EXPECT_STREQ(to_string(ImageKind::fatbin), "fatbin");

@@ -31,7 +31,7 @@ struct Graph {
   LatencyPlan plan() const { return plan_latency(wiring, latencies); }
 };
 
-TEST(LatencyPlanTest, ARowIsDelayedNowhere) {
+TEST(LatencyPlanTest, RowGetsNoDelays) {
   Graph graph;
   const Index one = graph.node(5, {0}), two = graph.node(7, {one});
   graph.wiring.outputs = {two};
@@ -40,7 +40,7 @@ TEST(LatencyPlanTest, ARowIsDelayedNowhere) {
   EXPECT_THAT(graph.plan().outputs, ElementsAre(0));
 }
 
-TEST(LatencyPlanTest, WhatMeetsIsAsLateAsTheLatest) {
+TEST(LatencyPlanTest, InputsOfANodeAreDelayedToTheLatest) {
   Graph graph;
   const Index slow = graph.node(100, {0}), fast = graph.node(1, {0});
   const Index both = graph.node(10, {slow, Maybe(), fast, 0});
@@ -66,7 +66,7 @@ TEST(LatencyPlanTest, ResultsAreNotDelayedAndMakeNothingLate) {
   EXPECT_EQ(graph.plan().total, 0U);
 }
 
-TEST(LatencyPlanTest, AnOutputThatNobodyReadsIsNoMatter) {
+TEST(LatencyPlanTest, UnreadOutputDoesNotChangeTheLatency) {
   Graph graph;
   const Index one = graph.node(5, {0});
   graph.wiring.nodes[0].outputs.push_back(unused);

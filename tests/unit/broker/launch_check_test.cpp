@@ -48,7 +48,7 @@ class LaunchTest : public ::testing::Test {
   ctxb_launch_options options{};
 };
 
-TEST_F(LaunchTest, AFittingOneIsLeftAlone) {
+TEST_F(LaunchTest, LaunchWithinTheLimitsPasses) {
   RefusalText text;
   EXPECT_TRUE(fits(launch, text));
   EXPECT_STREQ(text.text, "");
@@ -119,7 +119,7 @@ TEST_F(LaunchTest, PackedArgumentsAreComparedByLengthAndOffset) {
   EXPECT_THAT(refusal([](auto& l) { l.argument_sizes = nullptr; }), HasSubstr("null"));
 }
 
-TEST_F(LaunchTest, AttributesHaveLimitsToo) {
+TEST_F(LaunchTest, LaunchAttributesBeyondTheirLimitsAreRefused) {
   launch.grid[0] = 6;
   const auto cluster = [this](std::uint32_t x, std::uint32_t y, std::uint32_t z) {
     options.cluster[0] = x;

@@ -30,7 +30,7 @@ TEST(LeaseDecisionTest, HostThenPluginThenGreen) {
   EXPECT_THAT(decide(request({Kind::green, 16}, {}), all).reason, HasSubstr("green:16"));
 }
 
-TEST(LeaseDecisionTest, WhereGreenIsNotToBeHadItIsSharedAndSaysWhy) {
+TEST(LeaseDecisionTest, LeaseIsSharedWithAReasonWhereGreenIsNotAvailable) {
   for (const LeaseChoice asked : {LeaseChoice(), green}) {
     const LeaseDecision decision = decide(request(asked, {}), old_driver);
     EXPECT_EQ(decision.choice, shared);
@@ -63,7 +63,7 @@ TEST(LeaseDecisionTest, TheStrongerOfTwoWishesCounts) {
   EXPECT_EQ(stronger({Kind::green, 8}, {Kind::green, 24}), LeaseChoice(Kind::green, 24));
 }
 
-TEST(LeaseChoiceTest, TextThereAndBack) {
+TEST(LeaseChoiceTest, LeaseChoicesAreParsedAndPrinted) {
   for (const char* text : {"auto", "shared", "private", "green", "green:16"}) {
     const auto choice = parse_lease_choice(text);
     ASSERT_TRUE(choice) << text;

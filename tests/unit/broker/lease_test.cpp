@@ -125,7 +125,7 @@ TEST_F(LeaseTest, AFaultEndsEveryLeaseForGood) {
   }
 }
 
-TEST_F(LeaseTest, WhatIsGivenUpIsStillGivenBack) {
+TEST_F(LeaseTest, ContextOfAGivenUpLeaseIsGivenBack) {
   const auto tenant = make_tenant();
   auto lease = leases.get(tenant, ask(LeaseKind::private_own));
   lease->give_up("a test");
@@ -135,7 +135,7 @@ TEST_F(LeaseTest, WhatIsGivenUpIsStillGivenBack) {
   EXPECT_THAT(books.contexts, IsEmpty());
 }
 
-TEST_F(LeaseTest, WhatAThreadIsInsideForGoodIsNeverTouchedAgain) {
+TEST_F(LeaseTest, LeaseWithAThreadInsideForGoodIsNeverTouchedAgain) {
   const auto tenant = make_tenant();
   auto lease = leases.get(tenant, ask(LeaseKind::private_own));
   lease->leave_for_good();

@@ -81,7 +81,7 @@ TEST(LeaseUsersTest, CountsTheThreadsInsideAndHowOftenTheyEntered) {
   EXPECT_EQ(users.entered(), std::uint64_t{threads} * (rounds + 1));
 }
 
-TEST(LeaseUsersTest, ClosesWhenNobodyIsInsideAndLetsOnlyTheClosingThreadIn) {
+TEST(LeaseUsersTest, ClosedUsersLetOnlyTheClosingThreadIn) {
   LeaseUsers users(context_number(0));
   EXPECT_TRUE(inside(users, [&](CUcontext) { EXPECT_FALSE(users.close()) << "it is inside"; }));
   EXPECT_TRUE(inside_on_another_thread(users)) << "everything is as before";
@@ -99,7 +99,7 @@ TEST(LeaseUsersTest, ClosesWhenNobodyIsInsideAndLetsOnlyTheClosingThreadIn) {
   EXPECT_EQ(users.inside(), 0u);
 }
 
-TEST(LeaseUsersTest, ClosesBeforeAnybodyHasEntered) {
+TEST(LeaseUsersTest, UsersCloseBeforeAnybodyHasEntered) {
   LeaseUsers users(context_number(0));
   ASSERT_TRUE(users.close());
   EXPECT_FALSE(inside_on_another_thread(users));
@@ -148,7 +148,7 @@ int entries_while_closed(int closes, const std::function<bool(LeaseUsers&)>& clo
   return wrong;
 }
 
-TEST(LeaseUsersTest, NobodyIsInsideWhileItIsClosed) {
+TEST(LeaseUsersTest, NobodyIsInsideClosedUsers) {
   EXPECT_EQ(entries_while_closed(
                 10'000, [](LeaseUsers& users) { return users.close(); },
                 [](LeaseUsers& users) { users.reopen(); }, std::chrono::seconds(90)),
@@ -156,7 +156,7 @@ TEST(LeaseUsersTest, NobodyIsInsideWhileItIsClosed) {
 }
 
 // The control: a look at who is inside, without closing first, is not enough.
-TEST(LeaseUsersTest, WithoutClosingFirstSomebodyIsInside) {
+TEST(LeaseUsersTest, SomebodyIsInsideUsersThatWereNotClosed) {
   EXPECT_GT(entries_while_closed(
                 1 << 30, [](LeaseUsers& users) { return users.inside() == 0; }, [](LeaseUsers&) {},
                 std::chrono::seconds(90)),

@@ -33,7 +33,7 @@ Holding holding(Kind kind, std::uint64_t handle, const Holder& holder, std::uint
 // ---- the book --------------------------------------------------------------------------------
 
 // Each has handles of its own and some that are everybody's, of which each ends what it made.
-TEST(LedgerTest, ManyThreadsAtOnce) {
+TEST(LedgerTest, ManyThreadsAddAndRemoveAtOnce) {
   Ledger all;
   constexpr std::uint64_t rounds = 3'000, kept = 40, shared = 8;
   constexpr unsigned thread_count = 6;
@@ -75,7 +75,7 @@ TEST(LedgerTest, ManyThreadsAtOnce) {
   }
 }
 
-TEST(LedgerTest, AHandleIsItsHoldersUntilItEnds) {
+TEST(LedgerTest, HandleIsRemovedOnlyByItsHolder) {
   Ledger all;
   const Holder one = code_of_tenant(1), two = code_of_tenant(2);
   all.add(holding(Kind::stream, 0x1000, one));
@@ -88,7 +88,7 @@ TEST(LedgerTest, AHandleIsItsHoldersUntilItEnds) {
   EXPECT_TRUE(all.remove(Kind::event, 0x1000).has_value());
 }
 
-TEST(LedgerTest, WhatOneTenantHasByDifferentWaysIsKeptApart) {
+TEST(LedgerTest, HoldingsOfOneTenantAreKeptApartByOrigin) {
   Ledger all;
   const Holder code = code_of_tenant(1);
   const Holder host{.tenant = TenantId{1}, .origin = Origin::host_api};
@@ -107,7 +107,7 @@ TEST(LedgerTest, WhatOneTenantHasByDifferentWaysIsKeptApart) {
   EXPECT_TRUE(all.remove(Kind::memory, 0x4000, first).has_value());
 }
 
-TEST(LedgerTest, WhatAHolderHasComesInTheOrderInWhichItIsGivenBack) {
+TEST(LedgerTest, HoldingsAreListedInTheOrderOfGivingBack) {
   Ledger all;
   const Holder one = code_of_tenant(1);
   for (const Kind kind : {Kind::context, Kind::memory, Kind::stream, Kind::graph_exec}) {
@@ -122,7 +122,7 @@ TEST(LedgerTest, WhatAHolderHasComesInTheOrderInWhichItIsGivenBack) {
   EXPECT_THAT(all.held_by(one), IsEmpty());
 }
 
-TEST(LedgerTest, AContextTakesAlongWhatWasMadeInIt) {
+TEST(LedgerTest, RemovedContextTakesItsHoldingsAlong) {
   Ledger all;
   Budget budget(100);
   const Holder one = code_of_tenant(1);
@@ -207,7 +207,7 @@ TEST_F(GiveBackTest, ThingsEndInTheOrderThatTheDriverNeeds) {
   EXPECT_EQ(order.back(), Kind::context) << "all else lives in contexts";
 }
 
-TEST_F(GiveBackTest, SaysOnceWhatBecameOfEverything) {
+TEST_F(GiveBackTest, GiveBackReportsTheFateOfEverythingOnce) {
   using Fate = LeftThing::Fate;
   for (const Kind kind : {Kind::event, Kind::stream, Kind::module, Kind::memory, Kind::own_pool}) {
     ledger().add(holding(kind, 0x8000, self));
@@ -231,7 +231,7 @@ TEST_F(GiveBackTest, SaysOnceWhatBecameOfEverything) {
 
 // ---- budgets ---------------------------------------------------------------------------------
 
-TEST(BudgetTest, IsKeptToTheByte) {
+TEST(BudgetTest, BudgetIsKeptToTheByte) {
   Budget budget(100);
   EXPECT_TRUE(budget.take(60));
   EXPECT_FALSE(budget.take(41));
@@ -247,7 +247,7 @@ TEST(BudgetTest, IsKeptToTheByte) {
 
 // One that adds first and looks then refuses some that fit in, because another's refused bytes
 // stand there for a moment; one that looks first and adds then lets too many in.
-TEST(BudgetTest, IsExactWithEightThreads) {
+TEST(BudgetTest, BudgetIsExactWithEightThreads) {
   constexpr std::uint64_t thread_count = 8, each = 10;
   Budget budget(thread_count * each);
   std::atomic<int> refused{0}, too_many{0};

@@ -53,7 +53,7 @@ std::string refusal(std::span<const std::byte> image) {
 constexpr std::string_view small_ptx =
     ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry run()\n{\n  ret;\n}\n";
 
-TEST(StoredImageTest, TextGetsAnEndAndIsDescribed) {
+TEST(StoredImageTest, TextIsTerminatedAndDescribed) {
   const auto image = store_image(bytes_of(small_ptx), "module");
   ASSERT_EQ(image->bytes.size(), small_ptx.size() + 1);
   EXPECT_STREQ(reinterpret_cast<const char*>(image->bytes.data()), small_ptx.data());
@@ -79,7 +79,7 @@ TEST(StoredImageTest, EqualBytesAreKeptOnce) {
   EXPECT_NE(store_image(bytes_of(other), "another"), image);
 }
 
-TEST(StoredImageTest, ShortGarbageIsTheDriversToRefuse) {
+TEST(StoredImageTest, ShortGarbageIsLeftToTheDriver) {
   EXPECT_EQ(store_image(bytes_of("x"), "module")->bytes.size(), 2u);
 }
 
@@ -115,7 +115,7 @@ TEST(StoredImageTest, AnElfFilesTablesMustBeInside) {
 
 // ---- The run-time compiler -------------------------------------------------------------------
 
-TEST(CompilerPlacesTest, AreTheLoadersThenAToolkitsFoldersOrTheOneThatIsNamed) {
+TEST(CompilerPlacesTest, CompilerIsLookedForByTheLoaderThenInToolkits) {
   struct Variable {
     const char* name;
     std::optional<std::string> before;
@@ -150,7 +150,7 @@ std::vector<int> names_of(JitCall& call) {
   return {call.names(), call.names() + call.count()};
 }
 
-TEST(JitCallTest, PassesOnWhatWasAskedForAndNothingElse) {
+TEST(JitCallTest, JitOptionsArePassedOnOnlyIfAskedFor) {
   constexpr unsigned int logs_and_time = 5;
   JitCall plain(JitOptions{}, 13000);
   EXPECT_EQ(plain.count(), logs_and_time);
@@ -217,7 +217,7 @@ TEST(JitLogTest, LinesGetTheirKernelAndSource) {
 
 // ---- The gate ---------------------------------------------------------------------------------
 
-TEST(UseGateTest, ClosesOnlyWhenNobodyIsInside) {
+TEST(UseGateTest, GateClosesOnlyWhenNobodyIsInside) {
   UseGate gate;
   {
     const UseScope first(gate), second(gate);
@@ -261,7 +261,7 @@ TEST(UseGateTest, UsersAndCloserAreNeverInsideTogether) {
   EXPECT_EQ(plain, 2 * closed);
 }
 
-TEST(KernelNamesTest, AreThoseOfTheDeviceAndTheClosestComesFirst) {
+TEST(KernelNamesTest, KernelNamesOfTheDeviceAreSortedByDistance) {
   StoredImage image;
   image.about.emplace();
   const auto add = [&](int capability, std::vector<std::string> kernels) {

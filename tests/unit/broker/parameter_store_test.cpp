@@ -59,7 +59,7 @@ TEST(ParameterStoreTest, ASnapshotStandsUntilTheNextOne) {
   EXPECT_STREQ(values[2].text, "/a.wav");
 }
 
-TEST(WholeNumbersTest, ManySetsComeBackWhole) {
+TEST(WholeNumbersTest, NumbersSetTogetherAreReadTogether) {
   WholeNumbers numbers;
   for (int i = 0; i < 1000; ++i) {
     const double value = i;

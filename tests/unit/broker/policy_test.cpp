@@ -42,7 +42,7 @@ std::string by_id(const std::string& id) {
   return with(R"("by_id": {")" + id + R"(": {}})");
 }
 
-TEST(PolicyTest, ReadsEverythingThatThereIs) {
+TEST(PolicyTest, EveryMemberIsRead) {
   const Policy policy = parse_policy(R"({
     "schema": "ctxbroker.policy/1",
     "for_all": {"lease": "auto", "placement": "round-robin", "memory_budget": 0},
@@ -81,7 +81,7 @@ TEST(PolicyTest, ReadsEverythingThatThereIs) {
   EXPECT_FALSE(other.lease || other.placement || other.memory_budget);
 }
 
-TEST(PolicyTest, AnEmptyOneSaysNothing) {
+TEST(PolicyTest, EmptyPolicyDecidesNothing) {
   const Policy policy = parse_policy(with(""), "test");
   EXPECT_FALSE(policy.for_all.lease || policy.for_all.placement || policy.for_all.memory_budget);
   EXPECT_TRUE(policy.by_id.empty());
@@ -101,7 +101,7 @@ std::ostream& operator<<(std::ostream& stream, const Document& document) {
 
 class PolicyDocuments : public testing::TestWithParam<Document> {};
 
-TEST_P(PolicyDocuments, AreJudgedAlikeByReaderAndSchema) {
+TEST_P(PolicyDocuments, DocumentIsJudgedAlikeByReaderAndSchema) {
   const Document& document = GetParam();
   const std::string error = error_of([&] { return parse_policy(document.text, "p.json"); });
   EXPECT_EQ(error.empty(), document.said.empty()) << error;
@@ -237,7 +237,7 @@ TEST(PolicyTest, AMemberThatStandsTwiceIsAnError) {
       << "one name in two objects is none";
 }
 
-TEST(PolicyTest, WhatIsNoJsonIsSaidWithItsPlace) {
+TEST(PolicyTest, InvalidJsonIsRefusedWithItsPlace) {
   for (const char* text : {"", " ", "{", "{]", "schema: ctxbroker.policy/1", "{\"a\": 1,}", "{} {}",
                            "{\"schema\": \"\xff\"}", "// comment\n{}"}) {
     EXPECT_THAT(error_of([&] { return parse_policy(text, "p.json"); }),
@@ -267,14 +267,14 @@ class PolicyFileTest : public testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(PolicyFileTest, IsReadAndNamedInErrors) {
+TEST_F(PolicyFileTest, PolicyFileIsReadAndNamedInErrors) {
   EXPECT_EQ(read_policy(file(for_all(R"("lease": "shared")"))).for_all.lease,
             LeaseChoice(LeaseKind::shared));
   EXPECT_THAT(error_of([&] { return read_policy(file(for_all(R"("lease": "")"))); }),
               AllOf(HasSubstr((folder_ / "policy.json").string()), HasSubstr("$.for_all.lease")));
 }
 
-TEST_F(PolicyFileTest, ThatCannotBeReadSaysWhy) {
+TEST_F(PolicyFileTest, UnreadablePolicyFileIsRefusedWithTheReason) {
   EXPECT_THAT(error_of([&] { return read_policy(folder_ / "missing.json"); }),
               AllOf(HasSubstr("missing.json"), HasSubstr("there is no such file")));
   EXPECT_THAT(error_of([&] { return read_policy(folder_); }), HasSubstr("is a folder"));
@@ -286,7 +286,7 @@ TEST_F(PolicyFileTest, ThatCannotBeReadSaysWhy) {
             "");
 }
 
-TEST(PlacementTest, TextThereAndBack) {
+TEST(PlacementTest, PlacementsAreParsedAndPrinted) {
   for (const char* text : {"0", "1", "1023", "round-robin", "most-free-memory"}) {
     const auto placement = parse_placement(text);
     ASSERT_TRUE(placement) << text;

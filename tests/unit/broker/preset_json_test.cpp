@@ -51,7 +51,7 @@ bool fits_schema(const std::string& text) {
 }
 
 // A host that does not have the plug-in writes all of it back.
-TEST(PresetJsonTest, WithoutItsPluginNothingIsLost) {
+TEST(PresetJsonTest, PresetWithoutItsPluginIsWrittenBackUnchanged) {
   Preset preset = sample_preset();
   for (int value = 0; value < 256; ++value) preset.state->push_back(std::byte(value));
   preset.values["tiny"] = 4.9406564584124654e-324;
@@ -68,7 +68,7 @@ TEST(PresetJsonTest, WithoutItsPluginNothingIsLost) {
   EXPECT_TRUE(fits_schema(to_json(read)));
 }
 
-TEST(PresetJsonTest, ComesBackAsItWas) {
+TEST(PresetJsonTest, PresetIsReadBackUnchanged) {
   const Preset before = sample_preset();
   const std::string text = to_json(before);
   EXPECT_TRUE(fits_schema(text)) << text;
@@ -166,7 +166,7 @@ TEST(PresetJsonTest, FilesAreWrittenAndRead) {
   }
 }
 
-TEST(Base64Test, AgreesWithTheStandardsExamples) {
+TEST(Base64Test, EncodingMatchesTheStandardsExamples) {
   const std::vector<std::pair<std::string, std::string>> examples{{"", ""},
                                                                   {"f", "Zg=="},
                                                                   {"fo", "Zm8="},

@@ -37,7 +37,7 @@ class ReadyContextsTest : public ::testing::Test {
   ProcessFault fault;
 };
 
-TEST_F(ReadyContextsTest, AreMadeOnceADeviceIsInUseAndFilledUpAgain) {
+TEST_F(ReadyContextsTest, ContextsAreMadeOnceADeviceIsInUseAndRefilled) {
   LeaseTable table(driver, host, fault, {0, 3, plenty});
   EXPECT_TRUE(table.filler().wait_until_filled());
   EXPECT_EQ(books.contexts.size(), 0u) << "the device is not in use";
@@ -52,7 +52,7 @@ TEST_F(ReadyContextsTest, AreMadeOnceADeviceIsInUseAndFilledUpAgain) {
   EXPECT_EQ(books.contexts.size(), 4u);
 }
 
-TEST_F(ReadyContextsTest, NothingIsMadeInRealTime) {
+TEST_F(ReadyContextsTest, NoContextIsMadeInRealTime) {
   LeaseTable table(driver, host, fault, {0, 2, plenty});
   table.filler().begin_realtime();
   table.filler().begin_realtime();
@@ -67,7 +67,7 @@ TEST_F(ReadyContextsTest, NothingIsMadeInRealTime) {
   EXPECT_EQ(books.contexts.size(), 2u);
 }
 
-TEST_F(ReadyContextsTest, InRealTimeTheAnswerIsWhetherAllStand) {
+TEST_F(ReadyContextsTest, WaitInRealTimeAnswersWhetherAllContextsAreReady) {
   books.bytes_per_context = 100;
   LeaseTable table(driver, host, fault, {0, 4, 250});
   const auto shared = lease(table, LeaseKind::shared);
@@ -101,7 +101,7 @@ CUresult make_slowly(CUcontext* context, unsigned int flags, CUdevice device) {
   return status;
 }
 
-TEST_F(ReadyContextsTest, RealTimeBeginsWhenTheOneThatIsBeingMadeIsMade) {
+TEST_F(ReadyContextsTest, RealTimeBeginsAfterTheContextInTheMaking) {
   SlowMaking slow;
   slow_making = &slow;
   slow.fakes = std::exchange(driver.table.ctx_create, make_slowly);
@@ -125,7 +125,7 @@ TEST_F(ReadyContextsTest, RealTimeBeginsWhenTheOneThatIsBeingMadeIsMade) {
   EXPECT_EQ(slow.made, 3);
 }
 
-TEST_F(ReadyContextsTest, TheBudgetHolds) {
+TEST_F(ReadyContextsTest, ContextsStayWithinTheBudget) {
   books.bytes_per_context = 100;
   LeaseTable table(driver, host, fault, {0, 10, 350});
   const auto shared = lease(table, LeaseKind::shared);
@@ -134,7 +134,7 @@ TEST_F(ReadyContextsTest, TheBudgetHolds) {
   EXPECT_THAT(said, testing::Contains(testing::HasSubstr("the budget of 350 bytes is used up")));
 }
 
-TEST_F(ReadyContextsTest, WhatTurnsOutNotToFitIsGivenBackAndSaidOnce) {
+TEST_F(ReadyContextsTest, ContextBeyondTheBudgetIsGivenBackAndReportedOnce) {
   books.bytes_per_context = 100;
   LeaseTable table(driver, host, fault, {0, 2, 99});
   const auto shared = lease(table, LeaseKind::shared);
@@ -152,7 +152,7 @@ TEST_F(ReadyContextsTest, WhatTurnsOutNotToFitIsGivenBackAndSaidOnce) {
 }
 
 // A plug-in may allocate just when one is made.
-TEST_F(ReadyContextsTest, OneThatSeemedTooDearDoesNotEndIt) {
+TEST_F(ReadyContextsTest, ContextThatSeemedTooLargeDoesNotEndTheFilling) {
   books.bytes_per_context = 100;
   books.bytes_of_others = 1000;
   LeaseTable table(driver, host, fault, {0, 2, 350});
@@ -163,7 +163,7 @@ TEST_F(ReadyContextsTest, OneThatSeemedTooDearDoesNotEndIt) {
   EXPECT_THAT(said, testing::IsEmpty());
 }
 
-TEST_F(ReadyContextsTest, WithoutABudgetNoneIsTried) {
+TEST_F(ReadyContextsTest, NoContextIsMadeWithoutABudget) {
   books.bytes_per_context = 100;
   LeaseTable table(driver, host, fault, {0, 1, 0});
   const auto shared = lease(table, LeaseKind::shared);
@@ -172,7 +172,7 @@ TEST_F(ReadyContextsTest, WithoutABudgetNoneIsTried) {
 }
 
 // What others free meanwhile hides what a context takes.
-TEST_F(ReadyContextsTest, OneThatSeemedCheapDoesNotMakeTheOthersSo) {
+TEST_F(ReadyContextsTest, ContextThatSeemedSmallDoesNotRaiseTheirNumber) {
   books.bytes_per_context = 100;
   LeaseTable table(driver, host, fault, {0, 10, 350});
   const auto shared = lease(table, LeaseKind::shared);
@@ -183,7 +183,7 @@ TEST_F(ReadyContextsTest, OneThatSeemedCheapDoesNotMakeTheOthersSo) {
   EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 3u);
 }
 
-TEST_F(ReadyContextsTest, AllAreEndedWithTheBroker) {
+TEST_F(ReadyContextsTest, ReadyContextsEndWithTheBroker) {
   {
     LeaseTable table(driver, host, fault, {0, 2, plenty});
     const auto shared = lease(table, LeaseKind::shared);

@@ -13,7 +13,7 @@
 namespace ctxbroker {
 namespace {
 
-TEST(RecorderTest, HandsOverOneLine) {
+TEST(RecorderTest, RecordIsHandedOverAsOneLine) {
   std::vector<Record> records;
   const detail::Recorder recorder([&](const Record& record) { records.push_back(record); });
   recorder.record(Severity::warning, TenantId{4}, "blur", "strike", "two\nlines");
@@ -34,7 +34,7 @@ TEST(RecorderTest, ASinkThatThrowsHurtsNobody) {
   EXPECT_FALSE(none.listening());
 }
 
-TEST(RepeatsTest, NumbersDoNotMakeAnotherKind) {
+TEST(RepeatsTest, TextsThatDifferInNumbersAreOneKind) {
   detail::Repeats repeats;
   EXPECT_EQ(repeats.count("process", "12 bytes at 0x7fab00 for args2"), 1u);
   EXPECT_EQ(repeats.count("process", "7 bytes at 0xfe for args2"), 2u);

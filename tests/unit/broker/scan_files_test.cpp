@@ -45,7 +45,7 @@ class ScanFilesTest : public ::testing::Test {
   std::vector<std::string> notes;
 };
 
-TEST_F(ScanFilesTest, FirstThenEnvironmentThenBesideThenStandard) {
+TEST_F(ScanFilesTest, FoldersAreFirstThenEnvironmentThenBesideThenStandard) {
   setenv("CTXBROKER_PLUGIN_PATH", "/env/a::/env/b/:/first:", 1);
   options.first = {"/first"};
   options.beside = {"/beside", "/env/b"};
@@ -60,7 +60,7 @@ TEST_F(ScanFilesTest, FirstThenEnvironmentThenBesideThenStandard) {
                           "/usr/local/lib/ctxbroker/plugins", "/usr/lib/ctxbroker/plugins"));
 }
 
-TEST_F(ScanFilesTest, FilesByFolderThenName) {
+TEST_F(ScanFilesTest, FilesAreSortedByFolderThenName) {
   const auto b = file("one/b.so"), a = file("one/a.so"), c = file("two/a.so");
   file("one/notes.txt");
   fs::create_directory(root / "two" / "folder.so");
@@ -102,7 +102,7 @@ TEST_F(ScanFilesTest, AnElevatedHostTakesNothingThatEverybodyMayChange) {
               HasSubstr("everybody may change it"));
 }
 
-TEST_F(ScanFilesTest, AnElevatedScanRunsNothingOfThat) {
+TEST_F(ScanFilesTest, ElevatedScanRunsNoFileThatEverybodyMayChange) {
   ::chmod(file("plugins/open.so").c_str(), 0666);
   options.first = {root / "plugins"};
   options.cache_file = root / "cache";

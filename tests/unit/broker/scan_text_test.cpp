@@ -72,7 +72,7 @@ PluginDescription everything() {
   return plugin;
 }
 
-TEST(ScanTextTest, ADescriptionComesBackAsItWas) {
+TEST(ScanTextTest, DescriptionIsReadBackUnchanged) {
   const std::vector<PluginDescription> before = {everything()};
   const nlohmann::ordered_json written = detail::to_json(before);
   const auto after = detail::read_plugins(written, {"it", "$"}, "/some/library.so");
@@ -92,7 +92,7 @@ TEST(ScanTextTest, AManifestFitsItsSchema) {
 }
 
 // Each member in turn is something else: there is an error with the place, and never a crash.
-TEST(ScanTextTest, EachMemberIsChecked) {
+TEST(ScanTextTest, EachWrongMemberIsAnErrorWithItsPlace) {
   const nlohmann::ordered_json good = detail::to_json({everything()});
   const nlohmann::ordered_json wrong[] = {nullptr,
                                           true,
@@ -129,7 +129,7 @@ detail::CacheEntry entry(LibraryState state) {
   return entry;
 }
 
-TEST(ScanTextTest, ACacheComesBackAsItWas) {
+TEST(ScanTextTest, CacheIsReadBackUnchanged) {
   const std::string header = "\n{\"schema\":\"ctxbroker.scan_cache/1\"}\n";
   const std::string text = header + detail::cache_line("/a.so", entry(LibraryState::hung)) + "\n" +
                            detail::cache_line("/b.so", entry(LibraryState::crashed)) + header +

@@ -50,7 +50,7 @@ TEST_F(SearchTest, OneFileIsOneFileWhateverThePath) {
   EXPECT_NE(id(plain), id(file("b.so")));
 }
 
-TEST_F(SearchTest, WhatIsNoLibraryFileIsSaidSo) {
+TEST_F(SearchTest, FileThatIsNoLibraryIsRefused) {
   try {
     detail::canonical_library(root / "none.so");
     FAIL() << "no error";

@@ -90,7 +90,7 @@ TEST_F(TimelineTest, OuterSpansComeFirstAndThreadsApart) {
   }
 }
 
-TEST_F(TimelineTest, WhatDoesNotFitIsCounted) {
+TEST_F(TimelineTest, SpansThatDoNotFitAreCounted) {
   start_recording(one_chunk);
   for (std::size_t i = 0; i < spans_per_chunk + 89; ++i) mark("mark");
   std::thread([] { mark("another thread's"); }).join();
@@ -101,7 +101,7 @@ TEST_F(TimelineTest, WhatDoesNotFitIsCounted) {
   EXPECT_EQ(recording.dropped, 90u);
 }
 
-TEST_F(TimelineTest, OnlyWhatBeganInTheRecordingIsInIt) {
+TEST_F(TimelineTest, OnlySpansThatBeganInTheRecordingAreInIt) {
   mark("before");
   start_recording(one_chunk);
   {
@@ -159,7 +159,7 @@ TEST_F(TimelineTest, StartsAndStopsUnderWorkingThreads) {
   EXPECT_GT(spans, 0u);
 }
 
-TEST_F(TimelineTest, WrongOrderIsRefused) {
+TEST_F(TimelineTest, StartAndStopInTheWrongOrderAreRefused) {
   const auto kind_of = [](auto&& work) {
     try {
       work();

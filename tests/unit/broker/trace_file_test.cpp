@@ -146,7 +146,7 @@ class WholeFileTest : public ::testing::Test {
       std::filesystem::path(testing::TempDir()) / ("whole_file_" + std::to_string(::getpid()));
 };
 
-TEST_F(WholeFileTest, IsThereCompletelyOrNotAtAll) {
+TEST_F(WholeFileTest, FileIsThereCompletelyOrNotAtAll) {
   const auto write = [&](const char* text, bool fails) {
     write_whole_file(folder / "trace.json", [&](const auto& sink) {
       sink(text);
@@ -172,7 +172,7 @@ TEST_F(WholeFileTest, ALinkStaysALinkAndItsTargetIsWritten) {
   EXPECT_THAT(names(), testing::UnorderedElementsAre("link", "target"));
 }
 
-TEST_F(WholeFileTest, APipeIsWrittenTo) {
+TEST_F(WholeFileTest, PipeIsWrittenToInPlace) {
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   std::string read;
@@ -183,7 +183,7 @@ TEST_F(WholeFileTest, APipeIsWrittenTo) {
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
-TEST_F(WholeFileTest, SaysWhyItCannotBeWritten) {
+TEST_F(WholeFileTest, UnwritableFileIsRefusedWithTheReason) {
   const auto text_of = [](const std::filesystem::path& path) {
     try {
       write_whole_file(path, [](const auto& sink) { sink("text"); });

@@ -44,7 +44,7 @@ using Binary = int (*)(int, int);
 const Binary binaries[] = {[](int a, int b) { return a + b; }, [](int a, int b) { return a - b; },
                            [](int a, int b) { return a * b; }};
 
-TEST(Calls, TablesInGlobalAndConstantMemory) {
+TEST(Calls, CallsThroughTablesReachTheirFunctions) {
   in_all_texts([](Device& device, const Config& config, std::uint32_t threads) {
     const int n = 11;
     int* out = device.upload(std::vector<int>(call_blocks * threads));
@@ -58,7 +58,7 @@ TEST(Calls, TablesInGlobalAndConstantMemory) {
   });
 }
 
-TEST(Calls, LanesPartAndMeet) {
+TEST(Calls, DivergentCallsPartAndMeetAgain) {
   in_all_texts([](Device& device, const Config& config, std::uint32_t threads) {
     const int n = 5;
     int* out = device.upload(std::vector<int>(call_blocks * threads));
@@ -80,7 +80,7 @@ struct Big {
   friend bool operator==(const Big&, const Big&) = default;
 };
 
-TEST(Calls, StructuresAreParametersAndResults) {
+TEST(Calls, StructuresArePassedAndReturned) {
   in_all_texts([](Device& device, const Config& config, std::uint32_t threads) {
     Big* out = device.upload(std::vector<Big>(call_blocks * threads, {{1, 2, 3}, 4, 5}));
     run(device, config, "structures", threads, Arguments(out));
@@ -93,7 +93,7 @@ TEST(Calls, StructuresAreParametersAndResults) {
   });
 }
 
-TEST(Calls, VirtualFunctionsOfObjectsThatOutliveTheirLaunch) {
+TEST(Calls, VirtualCallsReachObjectsOfAnEarlierLaunch) {
   in_all_texts([](Device& device, const Config& config, std::uint32_t threads) {
     char* memory = device.upload(std::vector<char>(std::size_t{16} * call_blocks * threads));
     int* out = device.upload(std::vector<int>(call_blocks * threads));
@@ -109,7 +109,7 @@ int fibonacci(int n) {
   return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2);
 }
 
-TEST(Calls, FunctionsThatCallThemselves) {
+TEST(Calls, RecursiveCallsCompute) {
   in_all_texts([](Device& device, const Config& config, std::uint32_t threads) {
     int* out = device.upload(std::vector<int>(std::size_t{4} * call_blocks * threads));
     run(device, config, "recursion", threads, Arguments(out));
@@ -214,7 +214,7 @@ void expect_call(const std::string& call, std::uint32_t which, Fault fault, std:
   }
 }
 
-TEST(Calls, PrototypesAndTargets) {
+TEST(Calls, CallOutsideOfPrototypeOrTargetsIsAFault) {
   const std::string with_prototype = "p: .callprototype (.param .b32 _) _ (.param .b32 _);\n";
   expect_call(with_prototype + "call (y), %f, (x), p;", 0, Fault::none, 40);
   expect_call(with_prototype + "call (y), %f, (x), p;", 1, Fault::none, 21);

@@ -139,7 +139,7 @@ TEST_F(FaultText, NamesOtherMemoryThanGlobal) {
               HasSubstr("write of 4 bytes at misaligned offset 2 of shared memory"));
 }
 
-TEST_F(FaultText, WithoutAskingNobodyIsNamed) {
+TEST_F(FaultText, NoTenantIsNamedWithoutAnOwnerFunction) {
   owner_function = nullptr;
   map_.remove(begin(1));
   map_.add({begin(1), begin(1) + bytes});
@@ -189,7 +189,7 @@ TEST_F(FaultText, NamesTheLineOfThePtxWhereTheSourceIsUnknown) {
               EndsWith(" (PTX line 8)"));
 }
 
-TEST_F(FaultText, AnythingMayBeAFilesName) {
+TEST_F(FaultText, UnprintableFileNameIsCleaned) {
   const std::string access = "ld.global.u32 %r1, [%a];\nret;\n}\n";
   EXPECT_THAT(run(with_lines + access + "\n.file 1 \"\x1b[31mred\", 1, 2\n", 64),
               EndsWith(" (?[31mred:9)"));

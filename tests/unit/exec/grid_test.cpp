@@ -74,7 +74,7 @@ TEST(Grid, AFaultOfOneBlockEndsAll) {
 }
 
 // As cooperative_groups has it for a launch that is not cooperative: a trap, and no endless wait.
-TEST(Grid, WithoutAWorkspaceItIsATrap) {
+TEST(Grid, GridBarrierWithoutAWorkspaceIsATrap) {
   Device device{std::string(fixtures::grid_ptx)};
   int* values = device.upload(std::vector<int>(2));
   const Outcome outcome = device.launch({}, "rounds", {2}, {64}, Arguments(values, values, 1));

@@ -375,7 +375,7 @@ TEST(HalfInstructions, Comparisons) {
 }
 
 // What ptxas refuses as well.
-TEST(HalfInstructions, RefusesWhatPtxDoesNotHave) {
+TEST(HalfInstructions, InstructionsThatPtxDoesNotHaveAreRefused) {
   for (const char* instruction :
        {"add.rz.f16 h, h, h;", "add.sat.bf16 h, h, h;", "fma.f16 h, h, h, h;",
         "fma.rn.sat.relu.f16 h, h, h, h;", "mad.f16 h, h, h, h;", "div.f16 h, h, h;",
@@ -392,7 +392,7 @@ TEST(HalfInstructions, RefusesWhatPtxDoesNotHave) {
   }
 }
 
-TEST(HalfInstructions, AreRefusedForTargetsThatHaveThemNot) {
+TEST(HalfInstructions, InstructionsBeyondTheTargetAreRefused) {
   std::string text = kernel_text(".param .u32 n", ".reg .b16 h; add.bf16 h, h, h; ret;");
   EXPECT_NO_THROW(compile(text));
   text.replace(text.find("sm_90"), 5, "sm_89");
@@ -407,7 +407,7 @@ TEST(HalfInstructions, AreRefusedForTargetsThatHaveThemNot) {
 }
 
 // nvcc's PTX for the functions of cuda_fp16.h and cuda_bf16.h is taken, and runs.
-TEST(HalfInstructions, WhatNvccWrites) {
+TEST(HalfInstructions, KernelsOfNvccCompute) {
   for (const std::string_view ptx : {fixtures::half_ptx, fixtures::half_90_ptx}) {
     Device device{std::string(ptx)};
     constexpr int count = 1000;

@@ -19,7 +19,7 @@ namespace {
 using Address = std::uint64_t;
 constexpr std::size_t heap_bytes = 1 << 20;
 
-TEST(Heap, BlocksAreApartAndAlignedAndComeBack) {
+TEST(Heap, BlocksAreSeparateAlignedAndReused) {
   std::vector<std::max_align_t> memory(4096 / sizeof(std::max_align_t));
   DeviceHeap heap(reinterpret_cast<std::byte*>(memory.data()), 4096);
   const auto begin = reinterpret_cast<Address>(memory.data());
@@ -93,7 +93,7 @@ TEST(Heap, ObjectsWithVirtualDestructors) {
   });
 }
 
-TEST(Heap, IsNullWhenItIsFullOrNotThere) {
+TEST(Heap, AllocationFromAFullOrMissingHeapIsNull) {
   with_heap([](Device& device, const Config& config) {
     auto* out = device.upload(std::vector<Address>(64));
     const auto give = [&](Address size) {

@@ -130,7 +130,7 @@ TEST(Print, IllegalStringsAreFaults) {
 
 // What compilers do not write: results in registers or nowhere, a guard, arguments in global
 // memory.
-TEST(Print, CallsInAllForms) {
+TEST(Print, CallsOfVprintfInAllFormsPrint) {
   const std::string before = R"(
 .extern .func (.param .b32 r) vprintf (.param .b64 format, .param .b64 arguments);
 .global .align 1 .b8 text[4] = {37, 100, 10};
@@ -156,7 +156,7 @@ TEST(Print, CallsInAllForms) {
   }
 }
 
-TEST(Print, WithoutAPrintoutItIsAnInternalError) {
+TEST(Print, PrintWithoutAPrintoutAnswersMinusTwo) {
   in_each_way([](Device& device, const Config& config) {
     auto* returned = device.upload(std::vector<int>(9, 7));
     const Outcome outcome =

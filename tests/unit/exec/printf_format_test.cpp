@@ -82,7 +82,7 @@ void expect_texts(const std::vector<Case>& cases) {
 
 constexpr long long big = -5000000000;
 
-TEST(PrintfFormat, PrintsWhatCDoes) {
+TEST(PrintfFormat, FormatsPrintWhatCPrints) {
   expect_texts({
       {"", Packed(), "", 0},
       {"plain\n", Packed(), "plain\n", 0},
@@ -122,7 +122,7 @@ TEST(PrintfFormat, PrintsFlagsWidthsAndPrecisions) {
   });
 }
 
-TEST(PrintfFormat, PrintsWhatIsNoSpecifierAsItStands) {
+TEST(PrintfFormat, UnknownSpecifiersArePrintedAsTheyStand) {
   expect_texts({
       {"%n %y %5q %", Packed(), "%n %y %5q %", 0},
       {"%5% %-", Packed(), "%5% %-", 0},
@@ -174,7 +174,7 @@ TEST(PrintfFormat, PrintsStrings) {
   EXPECT_EQ(made("%s", Packed(0xdeadULL << 32)), "a read failed");
 }
 
-TEST(PrintfFormat, FailsWhereTheKernelMayNotRead) {
+TEST(PrintfFormat, UnreadableFormatOrArgumentsFail) {
   Memory memory;
   const std::uint64_t few = memory.add(Packed(1).bytes());
   EXPECT_FALSE(format_text(memory, 16, few));
@@ -184,7 +184,7 @@ TEST(PrintfFormat, FailsWhereTheKernelMayNotRead) {
   EXPECT_FALSE(format_text(memory, memory.add_string("%*d"), few));
 }
 
-TEST(PrintfFormat, NoFormatMakesItWriteWithoutEnd) {
+TEST(PrintfFormat, HugeWidthsAndPrecisionsAreBounded) {
   Memory memory;
   const auto length_of = [&](const std::string& format, const Packed& arguments) {
     const auto made = format_text(memory, memory.add_string(format), memory.add(arguments.bytes()));

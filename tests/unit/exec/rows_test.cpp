@@ -48,7 +48,7 @@ std::vector<u32> numbers(u32 count, u32 first = 0, u32 step = 1) {
   return values;
 }
 
-TEST(Rows, ElementsOfEachWidth) {
+TEST(Rows, ElementsOfEachWidthAreMovedAsRows) {
   const std::string begin = "setp.ge.s32 %p1, %i, %n; @%p1 bra END;";
   expect_everywhere(
       begin + R"(mul.wide.s32 %rd1, %i, 4; add.s64 %rd2, %a, %rd1; add.s64 %rd3, %o, %rd1;
@@ -68,7 +68,7 @@ TEST(Rows, ElementsOfEachWidth) {
                     200, numbers(400), numbers(400));
 }
 
-TEST(Rows, SomeThreadsOnly) {
+TEST(Rows, RowsTouchOnlyTheThreadsThatTakePart) {
   std::vector<u32> expected(500, 0xdeadbeef);
   for (u32 i = 0; i < 500; i += 3) expected[i] = 5 * i;
   expect_everywhere(
@@ -79,7 +79,7 @@ TEST(Rows, SomeThreadsOnly) {
 }
 
 // The index passes 2^32 within a block. Only the threads beyond write, to the array's beginning.
-TEST(Rows, AnIndexThatWraps) {
+TEST(Rows, IndexThatWrapsGivesTheSameElements) {
   const std::string wrap = R"(setp.ge.s32 %p1, %i, %n; @%p1 bra END;
       setp.lt.u32 %p2, %i, 40; @%p2 bra END; add.u32 %r3, %i, -40;)";
   std::vector<u32> expected = numbers(300, 40);
@@ -124,7 +124,7 @@ TEST(Rows, AFaultNamesItsThread) {
   }
 }
 
-TEST(Rows, NotInLoops) {
+TEST(Rows, LoopsHaveNoRows) {
   EXPECT_FALSE(has_rows(Device(row_text(R"(mul.wide.u32 %rd1, %i, 4; add.s64 %rd3, %o, %rd1;
       AGAIN: st.global.u32 [%rd3], %i; add.u32 %i, %i, 1; setp.lt.u32 %p1, %i, 9; @%p1 bra AGAIN;
       ret;)"))));

@@ -177,7 +177,7 @@ TEST(VideoInstructions, Comparisons) {
   check_scalars(comparisons, false);
 }
 
-TEST(VideoInstructions, EachPart) {
+TEST(VideoInstructions, EachPartOfARegisterIsSelected) {
   for (const char* const part : selectors) {
     check_scalar(plain[0], {true, true, false}, false, "", part, part, "");
     check_scalar(plain[1], {false, false, true}, true, "", part, "", part);
@@ -316,7 +316,7 @@ TEST(VideoInstructions, BytesInParallel) {
   check_parallels(comparisons, 4, false, chosen);
 }
 
-TEST(VideoInstructions, WhatDoesNotExistIsRefused) {
+TEST(VideoInstructions, InstructionsThatDoNotExistAreRefused) {
   for (const char* const line : {"vadd.u32.u32 r, r, r",
                                  "vadd.u32.s16.u32 r, r, r",
                                  "vadd.u32.u32.u32.and r, r, r, r",

@@ -37,7 +37,7 @@ TEST(Damage, PrefixesOfACubinAreRefused) {
   }
 }
 
-TEST(Damage, EveryBitOfTheHeaders) {
+TEST(Damage, EveryFlippedBitOfTheHeadersIsSurvived) {
   for (const std::string_view good :
        {fixtures::small_fatbin, fixtures::unpacked_fatbin, fixtures::speed_fatbin}) {
     std::string image(good);
@@ -66,19 +66,19 @@ void change_bytes(std::string_view good, std::size_t range, std::size_t rounds, 
   EXPECT_GT(refused, 0U);
 }
 
-TEST(Damage, AnyByteOfAZstdFatbin) {
+TEST(Damage, ChangedBytesOfAZstdFatbinAreSurvived) {
   change_bytes(fixtures::small_fatbin, fixtures::small_fatbin.size(), 20'000, 1);
 }
 
-TEST(Damage, AnyByteOfAnLz4Fatbin) {
+TEST(Damage, ChangedBytesOfAnLz4FatbinAreSurvived) {
   change_bytes(fixtures::speed_fatbin, fixtures::speed_fatbin.size(), 5'000, 2);
 }
 
-TEST(Damage, TheFirstBytesOfAnUnpackedFatbin) {
+TEST(Damage, ChangedFirstBytesOfAnUnpackedFatbinAreSurvived) {
   change_bytes(fixtures::unpacked_fatbin, 400, 5'000, 3);
 }
 
-TEST(Damage, RandomBytesBehindAGoodBeginning) {
+TEST(Damage, RandomBytesBehindAGoodBeginningAreSurvived) {
   std::mt19937 random(4);
   for (int round = 0; round < 5'000; ++round) {
     std::string image(fixtures::small_fatbin.substr(0, 200));

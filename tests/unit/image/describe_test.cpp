@@ -60,7 +60,7 @@ std::string refusal_to_describe(std::string_view image) {
   return "accepted";
 }
 
-TEST(Describe, Ptx) {
+TEST(Describe, PtxIsDescribed) {
   const KernelImage image = described(fixtures::symbols_ptx);
   EXPECT_EQ(image.kind, ImageKind::ptx);
   EXPECT_EQ(image.bytes, fixtures::symbols_ptx.size());
@@ -73,7 +73,7 @@ TEST(Describe, Ptx) {
   expect_symbols(entry);
 }
 
-TEST(Describe, Cubin) {
+TEST(Describe, CubinIsDescribed) {
   const KernelImage image = described(fixtures::symbols_cubin);
   EXPECT_EQ(image.kind, ImageKind::cubin);
   EXPECT_EQ(image.bytes, fixtures::symbols_cubin.size());
@@ -86,13 +86,13 @@ TEST(Describe, Cubin) {
   expect_symbols(entry);
 }
 
-TEST(Describe, CubinToBeLinked) {
+TEST(Describe, CubinToBeLinkedIsDescribed) {
   const ImageEntry entry = described(fixtures::relocatable_cubin).entries.at(0);
   EXPECT_TRUE(entry.is_relocatable);
   expect_symbols(entry);
 }
 
-TEST(Describe, CubinForOneArchitectureAlone) {
+TEST(Describe, CubinForOneArchitectureAloneIsDescribed) {
   const ImageEntry entry = described(fixtures::specific_cubin).entries.at(0);
   EXPECT_EQ(entry.compute_capability, 90);
   // Only the newer compilers write it down.
@@ -100,7 +100,7 @@ TEST(Describe, CubinForOneArchitectureAlone) {
   EXPECT_EQ(entry.variant, 'a');
 }
 
-TEST(Describe, CubinOfAnOlderAbi) {
+TEST(Describe, CubinOfAnOlderAbiIsDescribed) {
   std::string image(fixtures::symbols_cubin);
   image[8] = 7;
   const std::uint32_t flags = 0x00560556;
@@ -110,7 +110,7 @@ TEST(Describe, CubinOfAnOlderAbi) {
   EXPECT_TRUE(entry.is_64_bit);
 }
 
-TEST(Describe, FatbinsOfEveryPacking) {
+TEST(Describe, FatbinsOfEveryPackingAreDescribed) {
   const std::pair<std::string_view, std::string> packings[] = {{fixtures::unpacked_fatbin, "none"},
                                                                {fixtures::usual_fatbin, "zstd"}};
   for (const auto& [fatbin, packing] : packings) {
@@ -139,7 +139,7 @@ TEST(Describe, EntriesOfAFatbinAreReadToo) {
   EXPECT_GT(packed.entries.back().unpacked_bytes, packed.entries.back().bytes);
 }
 
-TEST(Describe, WhatAFatbinSaysOfItsEntries) {
+TEST(Describe, FatbinTellsKindAndNameOfItsEntries) {
   EXPECT_THAT(entries_of(fixtures::specific_fatbin),
               UnorderedElementsAre(HasSubstr("ptx sm_75"), HasSubstr("ptx sm_90a")));
   EXPECT_THAT(entries_of(fixtures::link_time_fatbin), ElementsAre(HasSubstr("link-time sm_75")));
@@ -147,7 +147,7 @@ TEST(Describe, WhatAFatbinSaysOfItsEntries) {
               ::testing::EndsWith("language.cu"));
 }
 
-TEST(Describe, WhatFollowsAnImageIsNotRead) {
+TEST(Describe, BytesBehindAnImageAreNotRead) {
   for (const std::string_view image : {fixtures::usual_fatbin, fixtures::symbols_cubin}) {
     EXPECT_EQ(described(std::string(image) + "more").bytes, image.size());
   }
@@ -155,7 +155,7 @@ TEST(Describe, WhatFollowsAnImageIsNotRead) {
             fixtures::plain_ptx.size());
 }
 
-TEST(Describe, LinkedImages) {
+TEST(Describe, LinkedImagesAreDescribed) {
   const std::vector<std::byte> bytes = write_linked(
       {{"a.ptx", std::string(fixtures::symbols_ptx)},
        {"b.ptx", ".version 8.0\n.target sm_70\n.address_size 64\n.entry k() { ret; }"}});
@@ -171,7 +171,7 @@ TEST(Describe, LinkedImages) {
   }
 }
 
-TEST(Describe, PtxOfOddShape) {
+TEST(Describe, PtxOfOddShapeIsDescribed) {
   const ImageEntry entry = described(R"(// .entry comment
 /* .version 1.0 */
 .version   8.3 .target sm_90a , texmode_independent
@@ -196,7 +196,7 @@ TEST(Describe, PtxOfOddShape) {
                                                "c: 4 constant", "open: 0"));
 }
 
-TEST(Describe, PtxThatNeverEnds) {
+TEST(Describe, PtxThatNeverEndsIsDescribed) {
   for (const char* rest : {"{", ".global", ".global .u32 a", ".global .u32 a[", ".entry", "\"",
                            "/*", ".global .u32 a[99999999999999999999][9999999999999999999];",
                            "}}}", ".entry k {{{", ".const .attribute(", ".global .align"}) {
@@ -205,7 +205,7 @@ TEST(Describe, PtxThatNeverEnds) {
   }
 }
 
-TEST(Describe, Refusals) {
+TEST(Describe, BadImagesAreRefusedWithTheReason) {
   const std::string_view cubin = fixtures::symbols_cubin;
   std::string host_file(cubin), section_beyond(cubin), odd_class(cubin);
   host_file[18] = 62;
@@ -235,7 +235,7 @@ TEST(Describe, Refusals) {
   }
 }
 
-TEST(Describe, EveryPrefixOfACubin) {
+TEST(Describe, EveryPrefixOfACubinIsRefused) {
   std::size_t accepted = 0;
   for (std::size_t size = 0; size < fixtures::symbols_cubin.size(); size += 3) {
     const std::string copy(fixtures::symbols_cubin.substr(0, size));

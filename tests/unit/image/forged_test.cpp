@@ -31,7 +31,7 @@ void expect_invalid(const std::string& image, const char* message) {
   EXPECT_THAT(refusal->message, HasSubstr(message));
 }
 
-TEST(Forged, HeaderOfTheFatbin) {
+TEST(Forged, ForgedHeaderOfAFatbinIsRefused) {
   const std::string_view good = fixtures::usual_fatbin;
   expect_invalid(with<std::uint16_t>(good, 6, 8), "its header has 8 bytes");
   expect_invalid(with<std::uint64_t>(good, 8, ~std::uint64_t{0}), "absurdly large");
@@ -41,7 +41,7 @@ TEST(Forged, HeaderOfTheFatbin) {
   EXPECT_THROW(image_size(with<std::uint64_t>(good, 8, ~std::uint64_t{0}).data()), ImageError);
 }
 
-TEST(Forged, HeaderOfAnEntry) {
+TEST(Forged, ForgedHeaderOfAnEntryIsRefused) {
   const std::string_view good = fixtures::usual_fatbin;
   expect_invalid(with<std::uint32_t>(good, header_size_at, 8), "its header has 8 bytes");
   expect_invalid(with<std::uint32_t>(good, header_size_at, 0xFFFFFFFF),
@@ -77,7 +77,7 @@ TEST(Forged, PackedBytesAreChecked) {
   expect_invalid(image, "corrupt");
 }
 
-TEST(Forged, APackedTextThatIsNoPtx) {
+TEST(Forged, PackedTextThatIsNoPtxIsRefused) {
   std::string image(fixtures::unpacked_fatbin);
   const std::size_t target = image.find(".target");
   ASSERT_NE(target, std::string::npos);
@@ -99,7 +99,7 @@ TEST(Wrapper, LeadsToItsFatbin) {
   EXPECT_EQ(refusal_of(image.substr(0, 20))->reason, Reason::invalid);
 }
 
-TEST(Wrapper, ToSomethingElseIsRefused) {
+TEST(Wrapper, WrapperOfSomethingElseIsRefused) {
   const std::string other(32, 'x');
   for (const char* data : {static_cast<const char*>(nullptr), other.data()}) {
     const Wrapper wrapper{.data = data};
@@ -109,17 +109,17 @@ TEST(Wrapper, ToSomethingElseIsRefused) {
   }
 }
 
-TEST(Elf, OfAnotherMachine) {
+TEST(Elf, ElfOfAnotherMachineIsRefused) {
   expect_invalid(with<std::uint16_t>(fixtures::cubin, 18, 62), "not one with code for NVIDIA GPUs");
 }
 
-TEST(Elf, OfAnOlderAbiNamesItsArchitecture) {
+TEST(Elf, ElfOfAnOlderAbiNamesItsArchitecture) {
   std::string image = with<std::uint8_t>(fixtures::cubin, 8, 7);
   image = with<std::uint32_t>(image, 48, 0x00560556);
   EXPECT_THAT(refusal_of(image)->message, HasSubstr("sm_86"));
 }
 
-TEST(Elf, TruncatedOrAbsurd) {
+TEST(Elf, TruncatedOrAbsurdElfIsRefused) {
   expect_invalid(std::string(fixtures::cubin.substr(0, 40)), "truncated");
   const std::string image = with<std::uint64_t>(fixtures::cubin, 40, ~std::uint64_t{0});
   EXPECT_THROW(image_size(image.data()), ImageError);

@@ -42,7 +42,7 @@ TEST(Size, IsReadFromTheImageItself) {
   EXPECT_EQ(image_size(text.c_str()), text.size());
 }
 
-TEST(Size, OfNoImageIsRefused) {
+TEST(Size, SizeOfNoImageIsRefused) {
   EXPECT_THROW(image_size(nullptr), ImageError);
   EXPECT_THROW(image_size(""), ImageError);
   EXPECT_THROW(image_size("hello"), ImageError);
@@ -90,7 +90,7 @@ TEST(Fatbin, ArchitectureSpecificPtxRunsOnlyThere) {
   }
 }
 
-TEST(Fatbin, OnlyNewerPtx) {
+TEST(Fatbin, FatbinOfNewerPtxAloneIsRefused) {
   const auto refusal = refusal_of(fixtures::usual_fatbin, 70);
   ASSERT_TRUE(refusal.has_value());
   EXPECT_EQ(refusal->reason, Reason::newer_ptx);
@@ -98,7 +98,7 @@ TEST(Fatbin, OnlyNewerPtx) {
   EXPECT_THAT(refusal->message, HasSubstr("compute_70"));
 }
 
-TEST(Fatbin, OnlyMachineCode) {
+TEST(Fatbin, FatbinOfMachineCodeAloneIsRefused) {
   const auto refusal = refusal_of(fixtures::machine_fatbin);
   ASSERT_TRUE(refusal.has_value());
   EXPECT_EQ(refusal->reason, Reason::no_ptx);
@@ -106,14 +106,14 @@ TEST(Fatbin, OnlyMachineCode) {
   EXPECT_THAT(refusal->message, HasSubstr("-gencode arch=compute_75,code=compute_75"));
 }
 
-TEST(Fatbin, OnlyLinkTimeCode) {
+TEST(Fatbin, FatbinOfLinkTimeCodeAloneIsRefused) {
   const auto refusal = refusal_of(fixtures::link_time_fatbin);
   ASSERT_TRUE(refusal.has_value());
   EXPECT_EQ(refusal->reason, Reason::no_ptx);
   EXPECT_THAT(refusal->message, HasSubstr("link-time optimisation only (sm_75)"));
 }
 
-TEST(Cubin, IsNamedForWhatItIs) {
+TEST(Cubin, CubinIsRefusedAsMachineCode) {
   const auto refusal = refusal_of(fixtures::cubin);
   ASSERT_TRUE(refusal.has_value());
   EXPECT_EQ(refusal->reason, Reason::no_ptx);
@@ -133,7 +133,7 @@ TEST(Text, CommentsMayStandFirst) {
   EXPECT_EQ(refusal_of(text, 75)->reason, Reason::newer_ptx);
 }
 
-TEST(Text, FamilyTargets) {
+TEST(Text, FamilyTargetRunsOnlyOnItsFamily) {
   const std::string text = ".version 8.8\n.target sm_100f\n";
   EXPECT_FALSE(refusal_of(text, 100).has_value());
   EXPECT_FALSE(refusal_of(text, 103).has_value());

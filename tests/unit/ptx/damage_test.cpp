@@ -31,7 +31,7 @@ bool survives(std::string_view text) {
   }
 }
 
-TEST(Damage, EveryPrefixOfAModule) {
+TEST(Damage, EveryPrefixOfAModuleIsSurvived) {
   const std::string_view text = fixtures::small_ptx;
   std::size_t refused = 0;
   for (std::size_t size = 0; size <= text.size(); ++size) {
@@ -41,13 +41,13 @@ TEST(Damage, EveryPrefixOfAModule) {
   EXPECT_GT(refused, text.size() / 2) << "most prefixes end inside of a function";
 }
 
-TEST(Damage, SampledPrefixesOfLargerModules) {
+TEST(Damage, SampledPrefixesOfLargerModulesAreSurvived) {
   for (const std::string_view text : {fixtures::language_ptx, fixtures::arithmetic_ptx}) {
     for (std::size_t size = 0; size <= text.size(); size += 331) survives(text.substr(0, size));
   }
 }
 
-TEST(Damage, AnyByteChanged) {
+TEST(Damage, ChangedBytesAreSurvived) {
   std::mt19937 random(20240607);
   std::string text(fixtures::small_ptx);
   std::size_t refused = 0;
@@ -61,7 +61,7 @@ TEST(Damage, AnyByteChanged) {
   EXPECT_GT(refused, 0U);
 }
 
-TEST(Damage, SeveralBytesChanged) {
+TEST(Damage, SeveralChangedBytesAreSurvived) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
     std::string text(fixtures::language_ptx);
@@ -71,7 +71,7 @@ TEST(Damage, SeveralBytesChanged) {
 }
 
 // Changes that bytes alone seldom make: pieces of the grammar in the wrong places.
-TEST(Damage, WordsInWrongPlaces) {
+TEST(Damage, WordsInWrongPlacesAreSurvived) {
   constexpr std::array<std::string_view, 32> words = {"{",
                                                       "}",
                                                       "(",
@@ -116,7 +116,7 @@ TEST(Damage, WordsInWrongPlaces) {
   }
 }
 
-TEST(Damage, RandomWordsOnly) {
+TEST(Damage, RandomWordsAreSurvived) {
   constexpr std::array<std::string_view, 24> words = {
       ".version 9.0",    ".target sm_75", ".entry k(", ".param .u32 p", ")", "{",  "}",   ";",
       ".reg .b32 %r<9>", "add.s32",       "%r1",       "%r2|%p1",       ",", "L:", "bra", "L",

@@ -137,7 +137,7 @@ TEST(Initialiser, ShortRowsAreFilledUp) {
               ElementsAre(1U, 0U, 2U, 3U));
 }
 
-TEST(Initialiser, OpenArraysGetTheirCountFromIt) {
+TEST(Initialiser, OpenArraysGetTheirCountFromTheInitialiser) {
   EXPECT_EQ(variable_of(".global .u32 x[] = {1, 2, 3};").count, 3U);
   EXPECT_EQ(variable_of(".global .u32 x[][2] = {{1}, {2, 3}};").count, 4U);
   EXPECT_EQ(variable_of(".global .u32 x[][2] = {1, 2, 3};").count, 4U);
@@ -158,7 +158,7 @@ TEST(Initialiser, FloatingPoint) {
   EXPECT_EQ(variable.initial[4].floating_bits, 0x3F60624DD2F1A9FCU);
 }
 
-TEST(Initialiser, AddressesOfOthers) {
+TEST(Initialiser, AddressesOfOtherSymbolsAreKept) {
   const Variable variable = variable_of(
       ".global .u64 x[5] = {f, arr+12, generic(arr), generic(arr)+8, generic(arr+4)-2};");
   ASSERT_EQ(variable.initial.size(), 5U);
@@ -209,7 +209,7 @@ TEST(Constant, ExpressionsFollowTheUsualPrecedence) {
   }
 }
 
-TEST(DeclarationError, SaysWhatIsWrong) {
+TEST(DeclarationError, BadDeclarationIsRefusedWithTheReason) {
   const std::pair<const char*, const char*> mistakes[] = {
       {".global .u32 x[2] = {1, 2, 3};", "an initialiser of 3 values for 2"},
       {".global .u32 x[2][2] = {{1, 2, 3}};", "an initialiser of 3 values for 2"},

@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-TEST(SyntaxError, ModuleLevel) {
+TEST(SyntaxError, MistakesOfAModuleAreRefusedWithLineAndReason) {
   const std::pair<std::string, const char*> mistakes[] = {
       {"", "1: the text is no PTX: '.version' is missing"},
       {".version 9.0\n", "2: the text is no PTX: '.target' is missing"},
@@ -28,7 +28,7 @@ TEST(SyntaxError, ModuleLevel) {
   for (const auto& [text, error] : mistakes) EXPECT_THAT(error_of(text), StartsWith(error)) << text;
 }
 
-TEST(SyntaxError, FunctionLevel) {
+TEST(SyntaxError, MistakesInAFunctionAreRefusedWithLineAndReason) {
   const std::pair<const char*, const char*> mistakes[] = {
       {"add.s32 %r1, %r2", "4: expected ';' after the operands of 'add.s32', found '}'"},
       {"add.s32 %r1 %r2;", "3: expected ';' after the operands of 'add.s32', found '%r2'"},
@@ -68,7 +68,7 @@ TEST(SyntaxError, FunctionLevel) {
   }
 }
 
-TEST(SyntaxError, FunctionHeaders) {
+TEST(SyntaxError, MistakesInFunctionHeadersAreRefusedWithTheReason) {
   const std::pair<const char*, const char*> mistakes[] = {
       {".entry k() .bogus { ret; }", "'.bogus' is not a directive of a function"},
       {".entry k() .maxntid 1, 2, 3, 4 { ret; }", "no more numbers after '.maxntid'"},

@@ -164,7 +164,7 @@ TEST(Label, BackwardAndForwardBranches) {
   EXPECT_EQ(kernel.body[1].operands[0].name, "A");
 }
 
-TEST(Label, InScopesOfTheirOwn) {
+TEST(Label, LabelsInScopesOfTheirOwnAreSeparate) {
   const Function kernel = kernel_of("{ bra DONE; DONE: } { bra DONE; DONE: } bra DONE; DONE: ret;");
   EXPECT_EQ(kernel.body[0].operands[0].name, "DONE@1");
   EXPECT_EQ(kernel.body[1].operands[0].name, "DONE@2");
@@ -172,7 +172,7 @@ TEST(Label, InScopesOfTheirOwn) {
   EXPECT_EQ(named(kernel.labels, "DONE@2").instruction, 2U);
 }
 
-TEST(Table, OfBranchTargets) {
+TEST(Table, BranchTargetsAreATableOfLabels) {
   const Function kernel = kernel_of(
       ".reg .u32 %r<2>; { ts: .branchtargets A, B, A; brx.idx.uni %r1, ts; } A: ret; B: trap;");
   ASSERT_EQ(kernel.branch_tables.size(), 1U);
@@ -182,12 +182,12 @@ TEST(Table, OfBranchTargets) {
   EXPECT_EQ(kernel.body[0].operands[1].name, "ts@1");
 }
 
-TEST(Table, OfCallTargetsNamesFunctions) {
+TEST(Table, CallTargetsAreATableOfFunctions) {
   const Function kernel = kernel_of("ct: .calltargets f, g; ret;");
   EXPECT_THAT(kernel.branch_tables.at(0).targets, ElementsAre("f", "g"));
 }
 
-TEST(Prototype, OfAnIndirectCall) {
+TEST(Prototype, PrototypeOfAnIndirectCallIsRead) {
   const Function kernel = kernel_of(
       ".reg .b64 %rd<2>; { .param .b32 a; .param .b32 r;\n"
       "proto : .callprototype (.param .b32 _) _ (.param .b32 _, .param .align 8 .b8 _[16]);\n"

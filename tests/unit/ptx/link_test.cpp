@@ -57,11 +57,11 @@ TEST(Link, ADeclarationNeedsNoExtern) {
               HasSubstr("Undefined reference to 'f' in 'a'"));
 }
 
-TEST(Link, WhatIsDeclaredAndNeverUsedMayBeNowhere) {
+TEST(Link, UnusedDeclarationNeedsNoDefinition) {
   EXPECT_EQ(errors_of({declaration + ".extern .global .u32 g; .visible .entry k() { ret; }"}), "");
 }
 
-TEST(Link, WhatTheDriverHasNeedsNoDefinition) {
+TEST(Link, FunctionOfTheDriverNeedsNoDefinition) {
   EXPECT_EQ(errors_of({".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);"
                        ".visible .entry k() { .param .b64 a; .param .b32 out;"
                        " call.uni (out), vprintf, (a, a); ret; }"}),
@@ -120,7 +120,7 @@ TEST(Link, WeakYieldsToVisibleAndTheFirstWeakIsTaken) {
   }
 }
 
-TEST(Link, OwnNamesStayApart) {
+TEST(Link, PrivateNamesOfFilesStayApart) {
   const std::string own =
       ".global .u32 g = 1; .func f() { .reg .b32 %r<2>; ld.global.u32 %r1, [g];"
       " ret; } .global .u64 p = generic(g);";

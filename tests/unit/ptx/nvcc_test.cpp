@@ -76,13 +76,13 @@ void expect_names_declared(const Module& module) {
   }
 }
 
-TEST(Nvcc, EveryInstructionIsRead) {
+TEST(Nvcc, EveryInstructionOfNvccIsRead) {
   for (const std::string_view text : {fixtures::arithmetic_ptx, fixtures::small_ptx}) {
     EXPECT_EQ(count_instructions(parse(text)), count_instruction_lines(text));
   }
 }
 
-TEST(Nvcc, EveryNameIsDeclared) {
+TEST(Nvcc, EveryNameInNvccsTextIsDeclared) {
   for (const std::string_view text :
        {fixtures::language_ptx, fixtures::language_debug_ptx, fixtures::language_lines_ptx,
         fixtures::arithmetic_ptx, fixtures::small_ptx}) {
@@ -90,7 +90,7 @@ TEST(Nvcc, EveryNameIsDeclared) {
   }
 }
 
-TEST(Nvcc, KernelsAndTheirParameters) {
+TEST(Nvcc, KernelsOfNvccHaveTheirParameters) {
   const Module module = parse(fixtures::language_ptx);
   EXPECT_EQ(module.target, "sm_75");
   const Function& kernel = named(module.functions, "language");
@@ -104,7 +104,7 @@ TEST(Nvcc, KernelsAndTheirParameters) {
   EXPECT_TRUE(named(module.functions, "vprintf").is_declaration);
 }
 
-TEST(Nvcc, Variables) {
+TEST(Nvcc, VariablesOfNvccHaveSizeAndAlignment) {
   const Module module = parse(fixtures::language_ptx);
   const Variable& taps = named(module.variables, "taps");
   EXPECT_EQ(taps.space, Space::constant);

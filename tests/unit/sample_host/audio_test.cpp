@@ -113,7 +113,7 @@ TEST(AudioFormats, AnotherTypeKeepsTheEncodingOrTakesTheNearest) {
   EXPECT_EQ(chosen(SF_FORMAT_AIFF | SF_FORMAT_FLOAT, "x.wav"), SF_FORMAT_WAV | SF_FORMAT_FLOAT);
 }
 
-TEST(AudioFormats, SizesBeyondFourGibibytes) {
+TEST(AudioFormats, SizesBeyondFourGibibytesNeedRf64) {
   const std::uint64_t many = std::uint64_t{1} << 31;
   const AudioFormat wav{SF_FORMAT_WAV | SF_FORMAT_PCM_16, 2, 48000};
   EXPECT_EQ(choose_output_format(wav, "x.wav", many).code & SF_FORMAT_TYPEMASK, SF_FORMAT_RF64);
@@ -121,7 +121,7 @@ TEST(AudioFormats, SizesBeyondFourGibibytes) {
   expect_failure([&] { choose_output_format(wav, "x.aiff", many); }, ExitCode::output, "4 GiB");
 }
 
-TEST(AudioFormats, WhatCannotBeWrittenIsRefused) {
+TEST(AudioFormats, FormatThatCannotBeWrittenIsRefused) {
   const AudioFormat stereo{SF_FORMAT_WAV | SF_FORMAT_PCM_16, 2, 48000};
   const AudioFormat many{SF_FORMAT_WAV | SF_FORMAT_PCM_16, 12, 48000};
   const auto refuse = [](const AudioFormat& input, const char* name, const char* part) {
@@ -239,7 +239,7 @@ TEST(Audio, AStreamedWavIsTakenAsItIs) {
   EXPECT_EQ(AudioReader(folder / "stream.wav").frames(), 100U);
 }
 
-TEST(Audio, WhatIsNoRecordingIsRefused) {
+TEST(Audio, FileThatIsNoRecordingIsRefused) {
   const TempFolder folder;
   const auto refuse = [&](const char* name, const char* part) {
     expect_failure([&] { const AudioReader reader(folder / name); }, ExitCode::input, part);
@@ -256,7 +256,7 @@ TEST(Audio, WhatIsNoRecordingIsRefused) {
   refuse("sun.au", "unsupported format");
 }
 
-TEST(Planar, ThereAndBack) {
+TEST(Planar, InterleavingUndoesDeinterleaving) {
   const std::vector<float> interleaved{1, 10, 100, 2, 20, 200};
   std::vector<float> planar(6);
   std::vector<float> again(6);

@@ -104,7 +104,7 @@ const std::vector<AutomationPoint>& points() {
   return all;
 }
 
-TEST(AutomationBlocks, GiveTheSameValuesWhereverTheyEnd) {
+TEST(AutomationBlocks, ValuesDoNotDependOnWhereBlocksEnd) {
   const auto whole = play(points(), {120});
   EXPECT_EQ(whole[0].at(0), 2);
   EXPECT_EQ(whole[40].at(0), 1.75);
@@ -122,7 +122,7 @@ TEST(AutomationBlocks, GiveTheSameValuesWhereverTheyEnd) {
 }
 
 // Frames of a sequence are done in any order, and on different machines.
-TEST(AutomationFrames, NeedNoFrameBefore) {
+TEST(AutomationFrames, ValuesOfAFrameNeedNoFrameBefore) {
   const auto whole = play(points(), {120});
   for (std::int64_t frame = 0; frame < 120; ++frame) {
     std::map<std::size_t, double> values;

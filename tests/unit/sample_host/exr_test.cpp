@@ -55,7 +55,7 @@ std::ostream& operator<<(std::ostream& stream, const Layout& layout) {
 
 class ExrRoundTrip : public testing::TestWithParam<std::tuple<Kind, Layout, Imf::PixelType>> {};
 
-TEST_P(ExrRoundTrip, NoBitChanges) {
+TEST_P(ExrRoundTrip, RoundTripChangesNoBit) {
   const auto& [kind, layout, type] = GetParam();
   const TempFolder folder;
   RawExr raw = make_exr(37, 41, kind.channels, type);
@@ -267,7 +267,7 @@ TEST(Exr, OtherChannelsAndPartsAreNamed) {
   EXPECT_THAT(told[0], testing::HasSubstr("only part 2 of 2 is read, \"part2\""));
 }
 
-TEST(Exr, WhatIsNotReadIsRefusedByName) {
+TEST(Exr, UnsupportedExrFileIsRefusedByName) {
   const TempFolder folder;
   const auto refuse = [&](const char* name, const char* part) {
     expect_failure([&] { read_exr(folder / name); }, ExitCode::input, part);
@@ -398,7 +398,7 @@ TEST(ImageFile, PngsComeBackThroughOpenExr) {
   }
 }
 
-TEST(ImageFile, TheContentSaysWhatAnInputIs) {
+TEST(ImageFile, ContentDecidesTheTypeOfAnInput) {
   const TempFolder folder;
   write_raw_exr(folder / "a.png", make_exr(3, 2, {"R", "G", "B"}));
   EXPECT_EQ(read_image_file(folder / "a.png").format.type, ImageType::exr);

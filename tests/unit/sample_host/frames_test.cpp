@@ -8,7 +8,7 @@
 namespace ctxbroker::sample_host::test {
 namespace {
 
-TEST(Frames, Ranges) {
+TEST(Frames, FrameRangesAreParsedOrRefused) {
   EXPECT_EQ(parse_frame_range("1-100"), (FrameRange{1, 100}));
   EXPECT_EQ(parse_frame_range("0-0"), (FrameRange{0, 0}));
   EXPECT_EQ(parse_frame_range("0007"), (FrameRange{7, 7}));
@@ -19,7 +19,7 @@ TEST(Frames, Ranges) {
   }
 }
 
-TEST(Frames, Names) {
+TEST(Frames, FrameNamesAreFilledInOrRefused) {
   EXPECT_EQ(FrameName("shot.%04d.png").of(7), "shot.0007.png");
   EXPECT_EQ(FrameName("shot.%04d.png").of(12345), "shot.12345.png");
   EXPECT_EQ(FrameName("a/%d/b.exr").of(30), "a/30/b.exr");

@@ -49,7 +49,7 @@ std::string patched(const std::string& patch) {
   return document.dump();
 }
 
-TEST(GraphFileTest, ReadsEverythingThatThereIs) {
+TEST(GraphFileTest, EveryMemberIsRead) {
   const GraphPlan plan = parse_graph(R"({
     "schema": "ctxbroker.graph/1",
     "inputs": {"plate": {"file": "/in/%d.png"}, "mask": {"channels": 1}},
@@ -105,7 +105,7 @@ bool suits_schema(std::string_view text) {
   return is_valid(json::parse(text), schema, schema);
 }
 
-TEST_P(GraphDocuments, AreJudgedAlikeByReaderAndSchema) {
+TEST_P(GraphDocuments, DocumentIsJudgedAlikeByReaderAndSchema) {
   const Document& document = GetParam();
   const std::string text = patched(document.patch);
   const std::string error = error_of([&] { parse_graph(text, "g.json"); });
@@ -202,7 +202,7 @@ struct Mistake {
   const char* said;
 };
 
-TEST(GraphFileTest, NamesThatDoNotFitAreErrorsWithTheirPlace) {
+TEST(GraphFileTest, UnknownNamesAreErrorsWithTheirPlace) {
   const std::vector<Mistake> mistakes{
       {R"({"edges": [{"from": "aa", "to": "n.a"}]})",
        "$.edges[0].from: nothing is named \"aa\"; there are the nodes n and the graph's inputs a, "
@@ -234,7 +234,7 @@ TEST(GraphFileTest, NamesThatDoNotFitAreErrorsWithTheirPlace) {
   }
 }
 
-TEST(GraphFileTest, WhatIsNoJsonIsSaidWithItsPlace) {
+TEST(GraphFileTest, InvalidJsonIsRefusedWithItsPlace) {
   EXPECT_THAT(error_of([] { parse_graph("{", "g.json"); }),
               HasSubstr("graph \"g.json\": is not JSON: parse error at line 1"));
   EXPECT_THAT(error_of([] { parse_graph(R"({"edges": [{}, {"to": 1, "to": 2}]})", "g.json"); }),
@@ -268,7 +268,7 @@ TEST(BindFilesTest, OptionsReplaceWhatTheGraphFileSays) {
   EXPECT_EQ(plan.outputs[0].file, "named.png");
 }
 
-TEST(BindFilesTest, MistakesSayWhatThereIs) {
+TEST(BindFilesTest, UnknownEndsAreRefusedWithTheKnownOnes) {
   const auto error = [](const std::vector<std::string>& inputs,
                         const std::vector<std::string>& outputs, const std::string& patch = "{}") {
     return error_of([&] {

@@ -15,7 +15,7 @@ Options parse(std::vector<const char*> words) {
   return parse_options(static_cast<int>(words.size()), words.data()).value();
 }
 
-TEST(OptionsTest, ImageWithEverything) {
+TEST(OptionsTest, ImageTakesEveryOption) {
   const Options options = parse({"image",
                                  "in.png",
                                  "-o",
@@ -64,7 +64,7 @@ TEST(OptionsTest, PluginsDoNotSwallowTheInput) {
   EXPECT_THAT(options.inputs, ElementsAre("in.wav"));
 }
 
-TEST(OptionsTest, Defaults) {
+TEST(OptionsTest, OptionsHaveTheirDefaults) {
   const Options options = parse({"audio", "in.wav", "-o", "out.wav", "-p", "gain"});
   EXPECT_EQ(options.command, Command::audio);
   EXPECT_EQ(options.block, 256U);
@@ -78,7 +78,7 @@ TEST(OptionsTest, Defaults) {
   EXPECT_EQ(options.verbosity, 0);
 }
 
-TEST(OptionsTest, Graphs) {
+TEST(OptionsTest, GraphOptionsAreRead) {
   const Options options =
       parse({"image", "--graph", "g.json", "-i", "a=1.png", "--input", "b=2.png", "-o", "c=3.png",
              "--output", "d=4.png", "--jobs", "8", "--job-timeout", "500"});
@@ -90,7 +90,7 @@ TEST(OptionsTest, Graphs) {
   EXPECT_TRUE(parse({"audio", "--graph", "g.json"}).outputs.empty()) << "the file may name them";
 }
 
-TEST(OptionsTest, DevicesByRule) {
+TEST(OptionsTest, DeviceRulesAreRead) {
   const auto device = [](const char* text) {
     return parse({"image", "in.png", "-o", "o.png", "-p", "x", "--device", text}).device;
   };
@@ -98,7 +98,7 @@ TEST(OptionsTest, DevicesByRule) {
   EXPECT_EQ(device("most-free-memory"), Placement(PlacementRule::most_free_memory));
 }
 
-TEST(OptionsTest, Sequences) {
+TEST(OptionsTest, SequenceOptionsAreRead) {
   const Options options = parse(
       {"image", "in.%d.png", "-o", "o.%d.png", "-p", "x", "--frames", "7-12", "--skip-existing"});
   EXPECT_EQ(options.frames, (FrameRange{7, 12}));
@@ -106,7 +106,7 @@ TEST(OptionsTest, Sequences) {
   EXPECT_FALSE(parse({"image", "in.png", "-o", "o.png", "-p", "x"}).frames);
 }
 
-TEST(OptionsTest, ListAndDoctor) {
+TEST(OptionsTest, ListAndDoctorTakeTheirOptions) {
   EXPECT_EQ(parse({"list"}).command, Command::list);
   EXPECT_TRUE(parse({"list", "--json"}).json);
   const Options doctor = parse({"doctor", "--json", "--driver", "nvidia", "-q"});
@@ -141,7 +141,7 @@ std::ostream& operator<<(std::ostream& stream, const Bad& bad) {
 
 class BadOptions : public testing::TestWithParam<Bad> {};
 
-TEST_P(BadOptions, AreUsageErrors) {
+TEST_P(BadOptions, BadOptionsAreUsageErrors) {
   expect_failure([] { parse(GetParam().words); }, ExitCode::usage, GetParam().part);
 }
 

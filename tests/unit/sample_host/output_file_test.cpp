@@ -23,7 +23,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(OutputFile, IsThereOnlyAfterCommit) {
+TEST(OutputFile, FileIsThereOnlyAfterCommit) {
   const TempFolder folder;
   OutputFile file(folder / "out");
   EXPECT_TRUE(file.write("abc", 3));
@@ -33,7 +33,7 @@ TEST(OutputFile, IsThereOnlyAfterCommit) {
   EXPECT_EQ(read_bytes(folder / "out"), "abc");
 }
 
-TEST(OutputFile, LeavesNothingWithoutCommit) {
+TEST(OutputFile, FileWithoutCommitLeavesNothing) {
   const TempFolder folder;
   write_bytes(folder / "old", "before");
   {
@@ -46,7 +46,7 @@ TEST(OutputFile, LeavesNothingWithoutCommit) {
   EXPECT_EQ(read_bytes(folder / "old"), "before");
 }
 
-TEST(OutputFile, ReplacesAndKeepsPermissions) {
+TEST(OutputFile, ReplacedFileKeepsItsPermissions) {
   const TempFolder folder;
   write_bytes(folder / "old", "before");
   ::chmod((folder / "old").c_str(), 0640);
@@ -82,7 +82,7 @@ TEST(OutputFile, ASymbolicLinkStaysOne) {
   EXPECT_EQ(read_bytes(folder / "target"), "new");
 }
 
-TEST(OutputFile, RefusesBadPlaces) {
+TEST(OutputFile, BadPlacesAreRefused) {
   const TempFolder folder;
   write_bytes(folder / "plain", "x");
   const auto refuse = [](const std::filesystem::path& path, const char* part) {
@@ -96,7 +96,7 @@ TEST(OutputFile, RefusesBadPlaces) {
   EXPECT_THAT(folder.names(), ElementsAre("plain"));
 }
 
-TEST(OutputFile, ManyAtOnceAreRefusedNotLost) {
+TEST(OutputFile, TooManyFilesAtOnceAreRefused) {
   const TempFolder folder;
   std::deque<OutputFile> files;
   rlimit limit{};
@@ -147,7 +147,7 @@ TEST(OutputFile, AFullDiskIsAnError) {
 
 class OutputFileSignal : public testing::TestWithParam<int> {};
 
-TEST_P(OutputFileSignal, RemovesTheUnfinishedFile) {
+TEST_P(OutputFileSignal, SignalRemovesTheUnfinishedFile) {
   const TempFolder folder;
   const int status = wait_status_of([&] {
     ::signal(GetParam(), SIG_DFL);

@@ -10,7 +10,7 @@
 namespace ctxbroker::sample_host::test {
 namespace {
 
-TEST(Parallel, EveryPartOnce) {
+TEST(Parallel, EveryPartIsDoneOnce) {
   for (const std::size_t count : {0U, 1U, 2U, 1000U}) {
     std::vector<std::atomic<int>> calls(count);
     for_each_part(count, [&](std::size_t part) { ++calls.at(part); });
@@ -18,7 +18,7 @@ TEST(Parallel, EveryPartOnce) {
   }
 }
 
-TEST(Parallel, EveryRowOnce) {
+TEST(Parallel, EveryRowIsDoneOnce) {
   for (const std::size_t rows : {0U, 1U, 16U, 17U, 1000U}) {
     std::vector<std::atomic<int>> calls(rows);
     for_each_band(rows, [&](std::size_t first, std::size_t end) {

@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Pair;
 
-TEST(PluginArgument, NamesAndPaths) {
+TEST(PluginArgument, NamesAndPathsAreToldApart) {
   const PluginArgument plain = parse_plugin_argument("exposure");
   EXPECT_EQ(plain.plugin, "exposure");
   EXPECT_TRUE(plain.library.empty());
@@ -52,7 +52,7 @@ std::ostream& operator<<(std::ostream& stream, const Bad& bad) {
 
 class BadPluginArgument : public testing::TestWithParam<Bad> {};
 
-TEST_P(BadPluginArgument, IsQuotedAndExplained) {
+TEST_P(BadPluginArgument, BadArgumentIsQuotedAndExplained) {
   const auto call = [] { parse_plugin_argument(GetParam().text); };
   expect_failure(call, ExitCode::usage, GetParam().part);
   expect_failure(call, ExitCode::usage, "\"" + std::string(GetParam().text) + "\"");

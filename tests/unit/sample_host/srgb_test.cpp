@@ -30,7 +30,7 @@ TEST_P(SrgbTablesTest, RoundsToTheNearestCode) {
 }
 
 // The two floats beside the border between two codes belong to one each.
-TEST_P(SrgbTablesTest, BordersAreInTheirPlaces) {
+TEST_P(SrgbTablesTest, FloatsBesideACodesBorderBelongToOneCodeEach) {
   const SrgbTables tables(GetParam());
   const double top = (1U << GetParam()) - 1;
   for (std::uint32_t code = 1; code < 1U << GetParam(); ++code) {
@@ -42,7 +42,7 @@ TEST_P(SrgbTablesTest, BordersAreInTheirPlaces) {
   }
 }
 
-TEST_P(SrgbTablesTest, ClampsWhatIsOutside) {
+TEST_P(SrgbTablesTest, ValuesOutsideOfTheRangeAreClamped) {
   const SrgbTables tables(GetParam());
   const std::uint32_t top = (1U << GetParam()) - 1;
   EXPECT_EQ(tables.encode(-0.5F), 0U);
@@ -58,7 +58,7 @@ TEST_P(SrgbTablesTest, ClampsWhatIsOutside) {
 
 INSTANTIATE_TEST_SUITE_P(Depths, SrgbTablesTest, testing::Values(8, 16));
 
-TEST(Srgb, KnownValues) {
+TEST(Srgb, KnownValuesAreConverted) {
   EXPECT_NEAR(srgb_to_linear(0.5), 0.21404114, 1e-8);
   EXPECT_NEAR(linear_to_srgb(0.18), 0.46135612, 1e-8);
   EXPECT_DOUBLE_EQ(srgb_to_linear(1.0), 1.0);

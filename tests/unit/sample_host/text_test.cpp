@@ -20,7 +20,7 @@ TEST(Table, CountsCharactersAndTrimsLineEnds) {
   EXPECT_EQ(format_table({{}, {}}, {{"\xc3\xa4", "x"}, {"ab", ""}}), "\xc3\xa4   x\nab\n");
 }
 
-TEST(Table, NumbersForPeople) {
+TEST(Table, BytesAndSecondsAreFormattedWithUnits) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");
   EXPECT_EQ(format_bytes(1536), "1.50 KiB");
@@ -38,7 +38,7 @@ TEST(Table, NumbersForPeople) {
   EXPECT_EQ(format_number(-10), "-10");
 }
 
-TEST(Suggestion, EditDistance) {
+TEST(Suggestion, EditDistanceCountsChangedCharacters) {
   EXPECT_EQ(edit_distance("", ""), 0U);
   EXPECT_EQ(edit_distance("blur", "blur"), 0U);
   EXPECT_EQ(edit_distance("blurr", "blur"), 1U);
@@ -46,7 +46,7 @@ TEST(Suggestion, EditDistance) {
   EXPECT_EQ(edit_distance("", "abc"), 3U);
 }
 
-TEST(Suggestion, NearestOrNothing) {
+TEST(Suggestion, NearestNameIsSuggestedOrNone) {
   const std::vector<std::string> names{"exposure", "blur", "gain"};
   EXPECT_EQ(nearest("exposur", names), "exposure");
   EXPECT_EQ(nearest("gian", {"gin", "gain"}), "gin");

@@ -47,19 +47,19 @@ std::string text_of(const std::vector<ctxb_parameter_event>& events) {
   return text.str();
 }
 
-TEST(SdkSegments, NothingChanges) {
+TEST(SdkSegments, BlockWithoutChangesIsOneSegment) {
   EXPECT_EQ(text_of({}), "0-100: 1");
   EXPECT_EQ(text_of({jump(30, 5, 1)}), "0-100: 1") << "another parameter's";
 }
 
-TEST(SdkSegments, Jumps) {
+TEST(SdkSegments, JumpsSplitTheBlock) {
   EXPECT_EQ(text_of({jump(10, 2), jump(11, 3), jump(50, 9, 1), jump(99, 4)}),
             "0-10: 1, 10-11: 2, 11-99: 3, 99-100: 4");
   EXPECT_EQ(text_of({jump(0, 2)}), "0-100: 2");
   EXPECT_EQ(text_of({jump(10, 2), jump(10, 3)}), "0-10: 1, 10-100: 3") << "the later one counts";
 }
 
-TEST(SdkSegments, Ramps) {
+TEST(SdkSegments, RampsAreSegmentsWithAStep) {
   EXPECT_EQ(text_of({ramp(20, 40, 1, 3)}), "0-20: 1, 20-40: 1 to 2.9, 40-100: 3");
   EXPECT_EQ(text_of({ramp(0, 100, 0, 1)}), "0-100: 0 to 0.99");
   EXPECT_EQ(text_of({ramp(-10, 10, 0, 2)}), "0-10: 1 to 1.9, 10-100: 2");
@@ -71,14 +71,14 @@ TEST(SdkSegments, Ramps) {
   EXPECT_EQ(text_of({ramp(10, 20, 5, 5)}), "0-10: 1, 10-20: 5, 20-100: 5");
 }
 
-TEST(SdkSegments, AHostThatIsWrongDoesNoHarm) {
+TEST(SdkSegments, BadOffsetsOfTheHostDoNoHarm) {
   EXPECT_EQ(text_of({jump(100, 2)}), "0-100: 1");
   EXPECT_EQ(text_of({jump(4000000000, 2)}), "0-100: 1");
   EXPECT_EQ(text_of({jump(50, 2), jump(20, 3)}), "0-50: 1, 50-100: 3");
   EXPECT_EQ(text_of({ramp(60, 20, 2, 3)}), "0-60: 1, 60-100: 3");
 }
 
-TEST(SdkSegments, APartOfOneKeepsItsLine) {
+TEST(SdkSegments, PartOfASegmentKeepsItsLine) {
   const Segment whole{10, 60, 0, 100, -40, 60};
   const Segment part = whole.within(20, 30);
   EXPECT_EQ(part.first, 20U);
@@ -87,7 +87,7 @@ TEST(SdkSegments, APartOfOneKeepsItsLine) {
   EXPECT_EQ(whole.within(0, 100).frames(), 50U);
 }
 
-TEST(SdkEvents, AreTheHostsListWhateverTheirSize) {
+TEST(SdkEvents, EventsOfALargerSizeAreRead) {
   struct Longer {
     ctxb_parameter_event known;
     double later;
@@ -107,7 +107,7 @@ TEST(SdkEvents, AreTheHostsListWhateverTheirSize) {
   EXPECT_TRUE(Events(job).empty());
 }
 
-TEST(SdkHost, AsksForARestart) {
+TEST(SdkHost, RestartRequestReachesTheHost) {
   ctxbroker::test::FakeHost host;
   Host(host.raw()).request_restart();
   EXPECT_EQ(host.restarts_asked, 1);

@@ -17,7 +17,7 @@ using ctxbroker::test::FakeHost;
 using ctxbroker::test::RecordedLaunch;
 using testing::ElementsAre;
 
-TEST(SdkParameterTable, RefusesMistakes) {
+TEST(SdkParameterTable, BadParameterTablesAreRefused) {
   // In a constexpr variable these do not compile; at run time they throw.
   EXPECT_THROW(static_cast<void>(parameter_table(Toggle{2, "on", "On", "Whether.", true})),
                std::logic_error);
@@ -34,7 +34,7 @@ TEST(SdkParameterTable, RefusesMistakes) {
                std::logic_error);
 }
 
-TEST(SdkParameterTable, RefusesDefaultsAndSkewsOfEveryKind) {
+TEST(SdkParameterTable, BadDefaultsAndSkewsAreRefused) {
   const auto refused = [](const auto& one) {
     EXPECT_THROW(static_cast<void>(parameter_table(one)), std::logic_error);
   };
@@ -48,7 +48,7 @@ TEST(SdkParameterTable, RefusesDefaultsAndSkewsOfEveryKind) {
       skewed(2, Integer{0, "a", "", "", "", {0, 1}, 0}), Text{1, "b", "", "", ""})));
 }
 
-TEST(SdkParameter, IsWhatTheAuthorSaid) {
+TEST(SdkParameter, ParameterHasTheAuthorsSettings) {
   static constexpr const char* endings[] = {".txt", nullptr};
   constexpr Real real = in_group("Tone", skewed(3, hidden(Real{0, "a", "A", "Hz", "", {0, 9}, 1})));
   EXPECT_STREQ(real.raw.group, "Tone");
@@ -71,7 +71,7 @@ TEST(SdkParameter, IsWhatTheAuthorSaid) {
   EXPECT_EQ((File{0, "f", "F", ""}.raw.endings), nullptr);
 }
 
-TEST(SdkParameterValues, HaveTheParametersOwnTypes) {
+TEST(SdkParameterValues, ValuesHaveTheTypesOfTheirParameters) {
   // A later host's values are longer.
   struct Longer {
     ctxb_value known;
@@ -198,7 +198,7 @@ static_assert(can_be_made_of<WithJit, const ctxb_jit_options&>);
 static_assert(!can_be_made_of<WithJit, ctxb_jit_options>);
 static_assert(!can_be_made_of<WithJit, const ctxb_jit_options>);
 
-TEST(SdkModule, SaysWhatItIsMadeOf) {
+TEST(SdkModule, ModuleTellsItsPartsAndSource) {
   static constexpr char text[] = ".version 7.0";
   static constexpr ctxb_module_part parts[] = {part("a.cu", text, sizeof text),
                                                part_in_file("b.o")};
@@ -216,7 +216,7 @@ TEST(SdkModule, SaysWhatItIsMadeOf) {
   static_assert(with_jit(plain, jit).jit == &jit && jit.size == sizeof jit);
 }
 
-TEST(SdkLaunchShape, CoversEverySize) {
+TEST(SdkLaunchShape, LaunchShapeCoversEverySize) {
   for (const auto& [columns, rows] : {std::pair<std::uint32_t, std::uint32_t>{1, 1},
                                       {1, 70000},
                                       {70000, 1},
@@ -240,7 +240,7 @@ struct alignas(16) Colour {
   float r, g, b, a;
 };
 
-TEST(SdkArguments, LieWhereTheDevicesCompilerPutsThem) {
+TEST(SdkArguments, ArgumentsLieWhereTheDevicesCompilerPutsThem) {
   using Layout = ArgumentLayout<char, double, Colour, const float*, short, DeviceBuffer<float>>;
   EXPECT_THAT(std::vector<std::uint32_t>(Layout::offsets, Layout::offsets + 6),
               ElementsAre(0, 8, 16, 32, 40, 48));
@@ -250,7 +250,7 @@ TEST(SdkArguments, LieWhereTheDevicesCompilerPutsThem) {
   EXPECT_EQ(ArgumentLayout<>::bytes, 0U);
 }
 
-TEST(SdkArguments, OnlyWhatCanBeCopiedIsOne) {
+TEST(SdkArguments, OnlyCopyableTypesAreArguments) {
   EXPECT_TRUE(is_kernel_argument_v<double>);
   EXPECT_TRUE(is_kernel_argument_v<Colour>);
   EXPECT_TRUE(is_kernel_argument_v<float*>);
@@ -271,7 +271,7 @@ class SdkLaunch : public testing::Test {
   const Kernel kernel{reinterpret_cast<const ctxb_kernel*>("blur"), "blur"};
 };
 
-TEST_F(SdkLaunch, PackedHoldsTheSameBytes) {
+TEST_F(SdkLaunch, PackedLaunchHoldsTheSameBytes) {
   const Colour colour{1, 2, 3, 4};
   work.launch_packed(kernel, {{2}, {64}}, pack('x', 2.5, colour, short{7}));
   EXPECT_THAT(last().offsets, ElementsAre(0, 8, 16, 32));
@@ -303,7 +303,7 @@ TEST_F(SdkLaunch, AttributesReachTheHost) {
   EXPECT_EQ(last().options.cluster[0], 0U);
 }
 
-TEST_F(SdkLaunch, AnOlderHostLaunchesWhatIsPlain) {
+TEST_F(SdkLaunch, OlderHostLaunchesPlainLaunches) {
   host.offers_launch = false;
   gpu.open();
   work.launch(kernel, {{2}, {64}, 128}, 1.5F);

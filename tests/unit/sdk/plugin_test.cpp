@@ -198,7 +198,7 @@ class SdkPlugin : public testing::Test {
   ctxb_job job{};
 };
 
-TEST_F(SdkPlugin, EntryAndFactory) {
+TEST_F(SdkPlugin, EntryAndFactoryListThePlugins) {
   EXPECT_EQ(ctxb_plugin_entry.size, sizeof(ctxb_plugin_entry_type));
   EXPECT_EQ(ctxb_plugin_entry.abi_major, CTXB_ABI_MAJOR);
   EXPECT_EQ(ctxb_plugin_entry.init("anywhere"), CTXB_OK);
@@ -210,7 +210,7 @@ TEST_F(SdkPlugin, EntryAndFactory) {
   EXPECT_EQ(factory().describe(1)->media, std::uint32_t{CTXB_MEDIA_AUDIO});
 }
 
-TEST_F(SdkPlugin, Descriptor) {
+TEST_F(SdkPlugin, DescriptorHasThePluginsPortsAndParameters) {
   const ctxb_plugin_descriptor& d = *factory().describe(0);
   EXPECT_EQ(d.size, sizeof(d));
   EXPECT_EQ(d.media, std::uint32_t{CTXB_MEDIA_IMAGE});
@@ -366,7 +366,7 @@ TEST_F(SdkPlugin, NoExceptionCrossesTheBorder) {
   script.throws.clear();
 }
 
-TEST_F(SdkPlugin, CreateRefusesWhatIsNotThere) {
+TEST_F(SdkPlugin, CreateOfAnUnknownPluginIsRefused) {
   EXPECT_EQ(factory().create(2, host.raw()), nullptr);
   EXPECT_EQ(host.failed_status, CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(factory().create(0, nullptr), nullptr);

@@ -87,14 +87,14 @@ class SdkState : public testing::Test {
                              }};
 };
 
-TEST_F(SdkState, GoesThroughShortReadsAndWrites) {
+TEST_F(SdkState, StateGoesThroughShortReadsAndWrites) {
   ASSERT_EQ(save(), CTXB_OK);
   EXPECT_EQ(file.data.size(), 12U);
   ASSERT_EQ(load(), CTXB_OK) << host.failed_text;
   EXPECT_EQ(Remembering::loaded, 77U);
 }
 
-TEST_F(SdkState, OfAnotherLengthIsRefused) {
+TEST_F(SdkState, StateOfAnotherLengthIsRefused) {
   ASSERT_EQ(save(), CTXB_OK);
   file.data.pop_back();
   EXPECT_LT(load(), 0);
@@ -105,7 +105,7 @@ TEST_F(SdkState, OfAnotherLengthIsRefused) {
   EXPECT_EQ(Remembering::loaded, 0U);
 }
 
-TEST_F(SdkState, ThatTheHostCannotMoveIsAnError) {
+TEST_F(SdkState, StateThatTheHostCannotMoveIsAnError) {
   file.broken = true;
   EXPECT_LT(save(), 0);
   EXPECT_THAT(host.failed_text, HasSubstr("could not take"));

@@ -74,7 +74,7 @@ CallResult say(HostChannel& host, std::uint32_t type, const std::string& text, s
 
 class ChannelTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(ChannelTest, CarriesCallsOfManyThreads) {
+TEST_P(ChannelTest, ChannelCarriesCallsOfManyThreads) {
   const std::chrono::microseconds spin(GetParam());
   const Memory memory;
   HostChannel host(memory.get(), shape, spin);
@@ -133,7 +133,7 @@ TEST(Channel, TheFifthCallOfFourFindsNoRoom) {
   EXPECT_EQ(say(host, 1, "", answer, milliseconds(20)).end, ReplyOutcome::crowded);
 }
 
-TEST(Channel, TheEndFreesEveryCaller) {
+TEST(Channel, EndOfTheChannelFreesEveryCaller) {
   const Memory memory;
   HostChannel host(memory.get(), shape, {});
   std::vector<std::thread> callers;
@@ -198,7 +198,7 @@ TEST(Channel, TheWorkerTakesTheOldestRequestFirst) {
   }
 }
 
-TEST(Packets, GoThroughWithADescriptor) {
+TEST(Packets, PacketsAreSentWithADescriptor) {
   std::array<int, 2> ends{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
   const Descriptor one(ends[0]);

@@ -32,7 +32,7 @@ class DoneJobsTest : public ::testing::Test {
   const std::shared_ptr<LentBlock> block_ = std::make_shared<LentBlock>();
 };
 
-TEST_F(DoneJobsTest, TheAnswerMayComeAfterTheRing) {
+TEST_F(DoneJobsTest, JobThatRangBeforeItsAnswerIsTold) {
   listen();
   jobs.add(1, 11);
   write(2);
@@ -79,7 +79,7 @@ TEST_F(DoneJobsTest, AForgottenJobIsNotToldLater) {
 }
 
 // A worker that gives two jobs one number.
-TEST_F(DoneJobsTest, TheHostsOwnNumbersCount) {
+TEST_F(DoneJobsTest, JobsWithOneNumberOfAWorkerAreToldApart) {
   listen();
   jobs.add(7, 1);
   jobs.add(7, 2);
@@ -90,7 +90,7 @@ TEST_F(DoneJobsTest, TheHostsOwnNumbersCount) {
 }
 
 // It never says that a job is done.
-TEST_F(DoneJobsTest, AnEndlessListIsCut) {
+TEST_F(DoneJobsTest, ListOfUnfinishedJobsIsCut) {
   listen(true);
   for (std::uint64_t job = 1; job <= 1000; ++job) jobs.add(job, job);
   EXPECT_THAT(told, IsEmpty());
@@ -99,7 +99,7 @@ TEST_F(DoneJobsTest, AnEndlessListIsCut) {
   EXPECT_EQ(told.back(), 1000U);
 }
 
-TEST_F(DoneJobsTest, NobodyIsToldAfterTheStop) {
+TEST_F(DoneJobsTest, NoJobIsToldAfterTheStop) {
   listen(true);
   jobs.add(1, 1);
   jobs.stop();
