@@ -41,20 +41,20 @@ std::byte* begin_of(Memory& memory) {
   return memory.front().bytes.data();
 }
 
-// The worker writes the bytes over the slot of a call that waits, the state last.
+// The worker writes the bytes over the cell of a call that waits, the state last.
 void lie_to_host(const std::uint8_t* data, std::size_t size) {
   Memory memory = memory_of_channel();
   HostChannel host(begin_of(memory), shape, std::chrono::microseconds(5));
-  SlotHead& slot = slot_of(begin_of(memory), shape, 0);
+  CellHead& cell = cell_of(begin_of(memory), shape, 0);
   std::thread liar([&] {
-    while (slot.state != static_cast<std::uint32_t>(SlotState::request)) std::this_thread::yield();
-    std::array<SharedWord*, 4> words{&slot.sequence, &slot.bytes, &slot.status, &slot.state};
+    while (cell.state != static_cast<std::uint32_t>(CellState::request)) std::this_thread::yield();
+    std::array<SharedWord*, 4> words{&cell.sequence, &cell.bytes, &cell.status, &cell.state};
     for (std::size_t i = 0; i < words.size() && size >= 4 * (i + 1); ++i) {
       std::uint32_t value = 0;
       std::memcpy(&value, data + 4 * i, sizeof value);
       *words[i] = value;
     }
-    futex_wake(slot.state);
+    futex_wake(cell.state);
   });
   std::array<char, 96> answer{};
   const CallResult result =
@@ -71,26 +71,26 @@ void lie_to_host(const std::uint8_t* data, std::size_t size) {
 void lie_to_worker(const std::uint8_t* data, std::size_t size) {
   Memory memory = memory_of_channel();
   if (size != 0) std::memcpy(begin_of(memory), data, std::min(size, channel_bytes(shape)));
-  for (std::uint32_t i = 0; i < shape.slots; ++i) {  // so that there is something to take
-    slot_of(begin_of(memory), shape, i).state = static_cast<std::uint32_t>(SlotState::request);
+  for (std::uint32_t i = 0; i < shape.cells; ++i) {  // so that there is something to take
+    cell_of(begin_of(memory), shape, i).state = static_cast<std::uint32_t>(CellState::request);
   }
   WorkerChannel worker(begin_of(memory), shape, {});
   const std::vector<char> answer(4 * shape.message_bytes, 'x');
-  for (std::uint32_t left = shape.slots; left > 0; --left) {
-    const SlotHead& one = slot_of(begin_of(memory), shape, 0);
-    const SlotHead& two = slot_of(begin_of(memory), shape, 1);
+  for (std::uint32_t left = shape.cells; left > 0; --left) {
+    const CellHead& one = cell_of(begin_of(memory), shape, 0);
+    const CellHead& two = cell_of(begin_of(memory), shape, 1);
     const bool good = (one.state == 1 && one.bytes <= shape.message_bytes) ||
                       (two.state == 1 && two.bytes <= shape.message_bytes);
     if (!good) return;  // it would wait for the next request
     Request request;
     if (!worker.take(request)) std::abort();
-    if (request.bytes > shape.message_bytes || request.slot >= shape.slots) std::abort();
+    if (request.bytes > shape.message_bytes || request.cell >= shape.cells) std::abort();
     std::uint32_t sum = 0;
     for (std::uint32_t i = 0; i < request.bytes; ++i) {
       sum += std::to_integer<std::uint32_t>(request.data[i]);
     }
     worker.reply(request, static_cast<std::int32_t>(sum % 3) - 1, answer.data(), answer.size());
-    if (slot_of(begin_of(memory), shape, request.slot).bytes > shape.message_bytes) std::abort();
+    if (cell_of(begin_of(memory), shape, request.cell).bytes > shape.message_bytes) std::abort();
   }
 }
 

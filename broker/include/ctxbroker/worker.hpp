@@ -24,7 +24,7 @@ namespace ctxbroker {
 
 namespace detail {
 class GraphClient;
-class HostPart;
+class HostSegment;
 class WorkerImpl;
 struct LentBlock;
 }  // namespace detail
@@ -166,7 +166,7 @@ class CTXB_API WorkerBuffer {
  private:
   friend class Worker;
   friend class detail::GraphClient;
-  friend class detail::HostPart;
+  friend class detail::HostSegment;
   explicit WorkerBuffer(std::shared_ptr<detail::LentBlock> block) : block_(std::move(block)) {}
   std::shared_ptr<detail::LentBlock> block_;
 };

@@ -12,7 +12,7 @@ and others) declare each form of a function with the first CUDA version that cuG
 it for: the second form is exported as _v2, and a form for the per-thread default stream belongs to
 the newest before it. The toolkit's stub of the driver, if it has one, must not export more than that.
 
-Scope and policy come from broker/src/gate/classification.txt. If that has no line for some of the
+Scope and rule come from broker/src/gate/classification.txt. If that has no line for some of the
 names, they are listed and nothing is written. With another toolkit, the functions that come and go
 are listed too: look at each new one, because a pattern may fit it that nobody wrote for it.
 """
@@ -31,7 +31,7 @@ table_file = here / "function_table.inc"
 page_file = root / "docs" / "guarded_functions.md"
 rules_file = root / "broker" / "src" / "gate" / "classification.txt"
 scopes = ("call", "thread", "context", "device", "process")
-policies = ("pass", "look_up", "capture", "absorb", "scope", "own", "count", "virtualise",
+kinds = ("pass", "look_up", "capture", "absorb", "scope", "own", "count", "virtualise",
             "refuse", "time", "report")
 
 
@@ -45,7 +45,7 @@ class Function(typing.NamedTuple):
 class Rule(typing.NamedTuple):
     pattern: str
     scope: str
-    policy: str
+    kind: str
     words: str
 
 
@@ -94,24 +94,24 @@ def compare_with_stub(stub, functions):
         sys.exit("the headers do not say what these are: " + ", ".join(sorted(missing)))
 
 
-# ---- scope and policy ---------------------------------------------------------------------------
+# ---- scope and rule -----------------------------------------------------------------------------
 
 def read_rules():
     rules = []
     for number, line in enumerate(rules_file.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        pattern, scope, policy, *words = line.split(None, 3)
-        if scope not in scopes or policy not in policies:
-            sys.exit(f"{rules_file.name}:{number}: no such scope or policy: {scope} {policy}")
-        rules.append(Rule(pattern, scope, policy, words[0] if words else ""))
+        pattern, scope, kind, *words = line.split(None, 3)
+        if scope not in scopes or kind not in kinds:
+            sys.exit(f"{rules_file.name}:{number}: no such scope or rule: {scope} {kind}")
+        rules.append(Rule(pattern, scope, kind, words[0] if words else ""))
     return rules
 
 
-def policy_words():
-    """Returns the policies as the head of classification.txt explains them."""
+def kind_words():
+    """Returns the kinds of rules as the head of classification.txt explains them."""
     found = dict(re.findall(r"^#   (\w+) {2,}(\S.*)$", rules_file.read_text(), re.M))
-    return [(name, found[name]) for name in policies if name != "pass"]
+    return [(name, found[name]) for name in kinds if name != "pass"]
 
 
 def classify(functions):
@@ -141,15 +141,15 @@ def table_text(cuda, rows):
         "// SPDX-License-Identifier: Apache-2.0\n"
         f"/* Written by make_function_table.py, with the names of CUDA {cuda}:\n"
         " * CTXB_DRIVER_FUNCTION(exported symbol, name that cuGetProcAddress knows it by, first CUDA\n"
-        " * version, per-thread default stream, scope, policy). */\n"]
+        " * version, per-thread default stream, scope, rule). */\n"]
     for function, rule in rows:
-        columns = [str(one) for one in function] + [rule.scope, rule.policy]
+        columns = [str(one) for one in function] + [rule.scope, rule.kind]
         lines.append(f"CTXB_DRIVER_FUNCTION({', '.join(columns)})\n")
     return "".join(lines)
 
 
 def page_text(rows):
-    guarded = [row for row in rows if row[1].policy != "pass"]
+    guarded = [row for row in rows if row[1].kind != "pass"]
     text = (
         "# What is guarded\n\n"
         "This page is for host authors. After it, you know for each function of the driver "
@@ -159,22 +159,22 @@ def page_text(rows):
         "guarded. Calls of all others go\nstraight to the driver.\n\n"
         "(broker/shared/driver/make_function_table.py writes this page from the table that the\n"
         "gate is built from.)\n\n"
-        "| policy | what a plug-in's call does |\n|---|---|\n"
-        + "".join(f"| {name} | {words} |\n" for name, words in policy_words()) + "\n"
+        "| rule | what a plug-in's call does |\n|---|---|\n"
+        + "".join(f"| {name} | {words} |\n" for name, words in kind_words()) + "\n"
         "\"Affects\" says whom a call can affect without the gate: only the caller (call), the "
         "thread, everybody in\nthe context, everybody on the device, or the whole process.\n\n"
-        "| function | affects | policy | what the gate does, or what the function would do |\n"
+        "| function | affects | rule | what the gate does, or what the function would do |\n"
         "|---|---|---|---|\n")
     by_base = {}
     for function, rule in guarded:
         by_base.setdefault(function.base, ([], rule))[0].append(function.symbol)
     for _, (symbols, rule) in sorted(by_base.items()):
         text += (f"| {', '.join('`' + one + '`' for one in symbols)} | {rule.scope} | "
-                 f"{rule.policy} | {rule.words} |\n")
+                 f"{rule.kind} | {rule.words} |\n")
     text += ("\n## What is not guarded\n\nA plug-in can affect others by these functions, and "
              "the gate lets them through:\n\n| function | what it reaches, and why it is "
              "not guarded |\n|---|---|\n")
-    passed = {function.base: rule.words for function, rule in rows if rule.policy == "pass"}
+    passed = {function.base: rule.words for function, rule in rows if rule.kind == "pass"}
     by_words = {}
     for base, words in sorted(passed.items()):
         if words:
@@ -194,7 +194,7 @@ def tell_changes(cuda, before, rows):
         if function not in old:
             word = "changed" if function.symbol in symbols else "new"
             print(f"{word} in CUDA {cuda}: {', '.join(map(str, function))}: "
-                  f"{rule.scope} {rule.policy} (the line for {rule.pattern})")
+                  f"{rule.scope} {rule.kind} (the line for {rule.pattern})")
     for symbol in sorted(symbols - {function.symbol for function in new}):
         print(f"gone in CUDA {cuda}: {symbol}")
 

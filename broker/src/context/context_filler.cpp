@@ -16,7 +16,7 @@ std::size_t wanted_of(const ReadyContexts& wanted, LeaseKind kind) noexcept {
 
 }  // namespace
 
-ContextFiller::ContextFiller(const std::vector<std::unique_ptr<DeviceHold>>& devices,
+ContextFiller::ContextFiller(const std::vector<std::unique_ptr<UsedDevice>>& devices,
                              ReadyContexts wanted, const TenantIdentity& host)
     : devices_(devices), wanted_(wanted), host_(host) {
   if (wanted_.green > 0 || wanted_.private_own > 0) thread_ = std::thread([this] { run(); });
@@ -67,7 +67,7 @@ bool ContextFiller::wait_until_filled() {
   return idle_ || !is_short();
 }
 
-bool ContextFiller::wants(const DeviceHold& device, LeaseKind kind) const {
+bool ContextFiller::wants(const UsedDevice& device, LeaseKind kind) const {
   return device.in_use() && !device.fault().happened() && !device.family()->any() &&
          (kind != LeaseKind::green || device.offers_green()) &&
          refused_.count({device.ordinal(), kind}) == 0 &&
@@ -75,18 +75,18 @@ bool ContextFiller::wants(const DeviceHold& device, LeaseKind kind) const {
 }
 
 // A context takes something, so that with nothing left none is even tried.
-std::uint64_t ContextFiller::cost(const DeviceHold& device, LeaseKind kind) const {
+std::uint64_t ContextFiller::cost(const UsedDevice& device, LeaseKind kind) const {
   const auto known = cost_.find({device.ordinal(), kind});
   return known == cost_.end() || known->second == 0 ? 1 : known->second;
 }
 
-std::uint64_t ContextFiller::left(const DeviceHold& device) const {
+std::uint64_t ContextFiller::left(const UsedDevice& device) const {
   std::uint64_t held = 0;
   for (const LeaseKind kind : kinds) held += device.spares(kind) * cost(device, kind);
   return held < wanted_.memory_budget ? wanted_.memory_budget - held : 0;
 }
 
-bool ContextFiller::fits(const DeviceHold& device, LeaseKind kind) const {
+bool ContextFiller::fits(const UsedDevice& device, LeaseKind kind) const {
   return cost(device, kind) <= left(device);
 }
 
@@ -119,7 +119,7 @@ bool ContextFiller::fill_one(std::unique_lock<std::mutex>& lock) {
   return false;
 }
 
-void ContextFiller::make_one(std::unique_lock<std::mutex>& lock, DeviceHold& device,
+void ContextFiller::make_one(std::unique_lock<std::mutex>& lock, UsedDevice& device,
                              LeaseKind kind) {
   const std::uint64_t room = left(device);
   busy_ = true;
@@ -154,7 +154,7 @@ void ContextFiller::make_one(std::unique_lock<std::mutex>& lock, DeviceHold& dev
 }
 
 // Once of each kind: one line says what the budget did to it.
-void ContextFiller::say_of_budget(Severity severity, const DeviceHold& device, LeaseKind kind,
+void ContextFiller::say_of_budget(Severity severity, const UsedDevice& device, LeaseKind kind,
                                   const std::string& text) {
   if (said_.insert({device.ordinal(), kind}).second) host_.log(severity, "ready", text);
 }

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "context/device_hold.hpp"
+#include "context/used_device.hpp"
 #include "ctxbroker/ready_contexts.hpp"
 
 namespace ctxbroker::detail {
@@ -23,7 +23,7 @@ namespace ctxbroker::detail {
 class ContextFiller {
  public:
   // The devices must outlive the filler.
-  ContextFiller(const std::vector<std::unique_ptr<DeviceHold>>& devices, ReadyContexts wanted,
+  ContextFiller(const std::vector<std::unique_ptr<UsedDevice>>& devices, ReadyContexts wanted,
                 const TenantIdentity& host);
   ~ContextFiller();
   ContextFiller(const ContextFiller&) = delete;
@@ -47,16 +47,16 @@ class ContextFiller {
  private:
   void run();
   bool fill_one(std::unique_lock<std::mutex>& lock);
-  void make_one(std::unique_lock<std::mutex>& lock, DeviceHold& device, LeaseKind kind);
-  void say_of_budget(Severity severity, const DeviceHold& device, LeaseKind kind,
+  void make_one(std::unique_lock<std::mutex>& lock, UsedDevice& device, LeaseKind kind);
+  void say_of_budget(Severity severity, const UsedDevice& device, LeaseKind kind,
                      const std::string& text);
-  bool wants(const DeviceHold& device, LeaseKind kind) const;
-  bool fits(const DeviceHold& device, LeaseKind kind) const;
+  bool wants(const UsedDevice& device, LeaseKind kind) const;
+  bool fits(const UsedDevice& device, LeaseKind kind) const;
   bool is_short() const;
-  std::uint64_t cost(const DeviceHold& device, LeaseKind kind) const;  // 1 while it is not known
-  std::uint64_t left(const DeviceHold& device) const;                  // of the budget
+  std::uint64_t cost(const UsedDevice& device, LeaseKind kind) const;  // 1 while it is not known
+  std::uint64_t left(const UsedDevice& device) const;                  // of the budget
 
-  const std::vector<std::unique_ptr<DeviceHold>>& devices_;
+  const std::vector<std::unique_ptr<UsedDevice>>& devices_;
   const ReadyContexts wanted_;
   const TenantIdentity& host_;
   mutable std::mutex mutex_;

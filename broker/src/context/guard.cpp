@@ -24,7 +24,7 @@ std::uint64_t number_this_thread() noexcept {
 
 namespace {
 
-void link(Frame& frame) noexcept {
+void push_frame(Frame& frame) noexcept {
   frame.outer = thread_state.innermost;
   thread_state.innermost = &frame;
 }
@@ -342,20 +342,20 @@ CUresult enter_any(Frame* at, const GuardTarget& target, const TenantIdentity* t
   }
   Frame& frame = *new (at) Frame(target, call);
   if (target.driver == nullptr) {
-    link(frame);
+    push_frame(frame);
     return CUDA_SUCCESS;
   }
   if (const Frame* outer = frame_inside(target)) {
     frame.way = Frame::Way::nested;
     frame.target.context = outer->target.context;
     frame.changes = target.driver->current_is_watched ? thread_state.changes : 0;
-    link(frame);
+    push_frame(frame);
     return CUDA_SUCCESS;
   }
   frame.observed_from = observed_from;
   const CUresult status = push_alone(frame);
   if (status == CUDA_SUCCESS) frame.way = Frame::Way::pushed;
-  link(frame);
+  push_frame(frame);
   return status;
 }
 
@@ -376,7 +376,7 @@ void leave(Frame& frame) noexcept {
 
 void enter_host(Frame& frame) noexcept {
   frame.way = Frame::Way::host;
-  link(frame);
+  push_frame(frame);
 }
 
 void current_may_have_changed() noexcept {

@@ -56,7 +56,7 @@ constexpr std::chrono::microseconds longest_nap{500};
 }  // namespace
 
 bool HungWork::is_own_thread() const noexcept {
-  return worker_.load(std::memory_order_acquire) == std::this_thread::get_id();
+  return ending_thread_.load(std::memory_order_acquire) == std::this_thread::get_id();
 }
 
 // The family's own thread keeps it alive, and may be the last to do so.
@@ -174,9 +174,9 @@ bool HungWork::start(Lock&) {
   try {
     thread_ = std::thread([self = shared_from_this()] {
       Lock lock(self->mutex_);
-      self->worker_.store(std::this_thread::get_id(), std::memory_order_release);
+      self->ending_thread_.store(std::this_thread::get_id(), std::memory_order_release);
       self->work(lock);
-      self->worker_.store({}, std::memory_order_release);
+      self->ending_thread_.store({}, std::memory_order_release);
       self->running_ = false;
       self->done_.notify_all();
     });

@@ -174,7 +174,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   std::vector<std::function<bool()>> markers_;
   std::vector<PutOff> ended_;  // what was put off and has ended, of tenants that wait for more
   std::thread thread_;
-  std::atomic<std::thread::id> worker_{};
+  std::atomic<std::thread::id> ending_thread_{};
   bool running_ = false, performing_ = false, looking_ = false;
   bool blocked_ = false, abandoned_ = false;
 };

@@ -10,7 +10,7 @@
 
 namespace ctxbroker::detail {
 
-Lease::Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant,
+Lease::Lease(UsedDevice& device, std::shared_ptr<const TenantIdentity> tenant,
              const LeaseChoice& asked, const LeaseDecision& decision, Groups left)
     : device_(device),
       fault_(device.fault()),
@@ -86,7 +86,7 @@ std::vector<LeaseContext> Lease::contexts() const {
 // Siblings first. The multiprocessors are free when all have ended.
 void Lease::end_contexts(bool again) noexcept {
   try {
-    DeviceHold& device = device_;
+    UsedDevice& device = device_;
     const auto end_all = [&device, all = contexts(), again, groups = take_partition()] {
       CUresult first = CUDA_SUCCESS;
       for (auto one = all.rbegin(); one != all.rend(); ++one) {

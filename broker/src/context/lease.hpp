@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "context/device_hold.hpp"
 #include "context/guard.hpp"
-#include "context/holdings.hpp"
 #include "context/hung_work.hpp"
+#include "context/lease_counters.hpp"
 #include "context/lease_decision.hpp"
 #include "context/lease_users.hpp"
 #include "context/tenant_identity.hpp"
+#include "context/used_device.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/lease.hpp"
 #include "driver/driver.hpp"
@@ -41,7 +41,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // Throws Error: no_device, out_of_memory, driver_call, context_lost, lease_unavailable.
   // `device` must outlive the lease and be in use. `left` is the partition of the lost lease
   // before.
-  Lease(DeviceHold& device, std::shared_ptr<const TenantIdentity> tenant, const LeaseChoice& asked,
+  Lease(UsedDevice& device, std::shared_ptr<const TenantIdentity> tenant, const LeaseChoice& asked,
         const LeaseDecision& decision, Groups left = {});
   ~Lease();
   Lease(const Lease&) = delete;
@@ -69,7 +69,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   const DeviceLimits& limits() const noexcept {
     return driver().limits[static_cast<std::size_t>(device_ordinal())];
   }
-  const DeviceHold& device() const noexcept { return device_; }
+  const UsedDevice& device() const noexcept { return device_; }
   const TenantIdentity& tenant() const noexcept { return *tenant_; }
   CallOwner owner() const noexcept { return {device_.ordinal(), tenant_->name}; }
   const GuardTarget& target() const noexcept { return target_; }
@@ -185,7 +185,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // lease. While there is one, the context is not ended.
   const std::shared_ptr<Borrowers>& borrowers() const noexcept { return borrowers_; }
 
-  Holdings& holdings() const noexcept { return holdings_; }
+  LeaseCounters& counters() const noexcept { return counters_; }
   WorkCounters& work() const noexcept { return work_; }
   LeaseUsers& users() const noexcept { return users_; }
 
@@ -207,7 +207,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   void put_off_until_done(CUstream stream) noexcept;
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);
 
-  DeviceHold& device_;
+  UsedDevice& device_;
   const ProcessFault& fault_;
   std::shared_ptr<const TenantIdentity> tenant_;
   LeaseChoice asked_, choice_;
@@ -217,7 +217,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   std::uint64_t primary_generation_;  // the generation of the primary that it stands on
   std::atomic<Phase> phase_{Phase::ready};
   std::atomic<bool> ended_early_{false};
-  mutable Holdings holdings_;
+  mutable LeaseCounters counters_;
   mutable WorkCounters work_;
   mutable LeaseUsers users_;
   const GuardTarget target_;

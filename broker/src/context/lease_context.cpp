@@ -11,7 +11,7 @@ constexpr unsigned green_flags = CU_GREEN_CTX_DEFAULT_STREAM;
 
 }  // namespace
 
-CUresult create_green(const DeviceLink& device, CUdevResourceDesc description, CUgreenCtx* green,
+CUresult create_green(const DeviceAccess& device, CUdevResourceDesc description, CUgreenCtx* green,
                       CUcontext* context) noexcept {
   const DriverTable& table = device.table();
   const CUresult created = table.green_create(green, description, device.handle(), green_flags);
@@ -24,7 +24,7 @@ CUresult create_green(const DeviceLink& device, CUdevResourceDesc description, C
   return converted;
 }
 
-LeaseContext create_private(const DeviceLink& device, CallOwner owner) {
+LeaseContext create_private(const DeviceAccess& device, CallOwner owner) {
   LeaseContext made;
   made.granted = {LeaseKind::private_own, device.multiprocessors()};
   // cuCtxCreate pushes what it makes; inside a guard for "no context" that is undone in any case.
@@ -36,7 +36,7 @@ LeaseContext create_private(const DeviceLink& device, CallOwner owner) {
   return made;
 }
 
-CUresult destroy(const DeviceLink& device, const LeaseContext& context) noexcept {
+CUresult destroy(const DeviceAccess& device, const LeaseContext& context) noexcept {
   if (context.green != nullptr) return device.table().green_destroy(context.green);
   if (context.granted.kind != LeaseKind::private_own) return CUDA_SUCCESS;
   // Destroying a context that is current pops it: keep the caller's stack out of it.

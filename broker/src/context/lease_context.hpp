@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "context/device_link.hpp"
+#include "context/device_access.hpp"
 #include "ctxbroker/lease.hpp"
 
 namespace ctxbroker::detail {
@@ -23,15 +23,15 @@ struct LeaseContext {
 };
 
 // Creates a green context and fills in both of its handles. Leaves nothing behind after an error.
-CUresult create_green(const DeviceLink& device, CUdevResourceDesc description, CUgreenCtx* green,
+CUresult create_green(const DeviceAccess& device, CUdevResourceDesc description, CUgreenCtx* green,
                       CUcontext* context) noexcept;
 
 // Creates a private context. Does not change the thread's context stack. Throws Error: driver_call,
 // out_of_memory, context_lost.
-LeaseContext create_private(const DeviceLink& device, CallOwner owner);
+LeaseContext create_private(const DeviceAccess& device, CallOwner owner);
 
 // Destroys a private or green context; does nothing for a shared one. Does not change the thread's
 // context stack.
-CUresult destroy(const DeviceLink& device, const LeaseContext& context) noexcept;
+CUresult destroy(const DeviceAccess& device, const LeaseContext& context) noexcept;
 
 }  // namespace ctxbroker::detail

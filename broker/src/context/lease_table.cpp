@@ -16,13 +16,13 @@ namespace {
                .tenant = tenant});
 }
 
-std::vector<std::unique_ptr<DeviceHold>> hold_devices(const Driver& driver,
+std::vector<std::unique_ptr<UsedDevice>> hold_devices(const Driver& driver,
                                                       const TenantIdentity& host,
                                                       ProcessFault& fault) {
-  std::vector<std::unique_ptr<DeviceHold>> devices;
+  std::vector<std::unique_ptr<UsedDevice>> devices;
   devices.reserve(driver.handles.size());
   for (int ordinal = 0; ordinal < static_cast<int>(driver.handles.size()); ++ordinal) {
-    devices.push_back(std::make_unique<DeviceHold>(driver, ordinal, host, fault));
+    devices.push_back(std::make_unique<UsedDevice>(driver, ordinal, host, fault));
   }
   return devices;
 }
@@ -36,7 +36,7 @@ LeaseTable::LeaseTable(const Driver& driver, const TenantIdentity& host, Process
       devices_(hold_devices(driver, host, fault)),
       filler_(devices_, ready, host) {}
 
-DeviceHold& LeaseTable::device(int ordinal) const {
+UsedDevice& LeaseTable::device(int ordinal) const {
   const int count = static_cast<int>(devices_.size());
   if (ordinal < 0 || ordinal >= count) {
     throw Error(ErrorKind::no_device,
@@ -48,7 +48,7 @@ DeviceHold& LeaseTable::device(int ordinal) const {
 
 std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentity>& tenant,
                                        const LeaseRequest& request) {
-  DeviceHold& hold = device(request.device);
+  UsedDevice& used = device(request.device);
   if (fault_.happened()) refuse_ended(driver_, fault_.status(), tenant->name);
   const std::lock_guard lock(mutex_);
   // The memory of a lease is free when nobody knows its weak pointer any more.
@@ -66,13 +66,13 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
   if (lease == nullptr || lease->lost()) {
     const ScopedSpan span(SpanCategory::lease, "make lease", tenant->name.c_str(), tenant->id,
                           static_cast<std::uint64_t>(request.device));
-    hold.use();
-    const LeaseOffer offer{hold.offers_green(), "this driver offers no green contexts"};
+    used.use();
+    const LeaseOffer offer{used.offers_green(), "this driver offers no green contexts"};
     LeaseDecision decision = decide(request, offer);
     if (driver_.devices[static_cast<std::size_t>(request.device)].mps) {
       decision.reason += "; under MPS, so a fault of any client of the MPS server ends it";
     }
-    lease = std::make_shared<Lease>(hold, tenant, request.asked, decision,
+    lease = std::make_shared<Lease>(used, tenant, request.asked, decision,
                                     lease != nullptr ? lease->take_partition() : Groups{});
     slot = lease;
     std::erase_if(made_, [](const auto& one) { return one.expired(); });

@@ -37,14 +37,14 @@ class LeaseTable {
   bool shut_down();
 
   // Throws Error: no_device.
-  DeviceHold& device(int ordinal) const;
+  UsedDevice& device(int ordinal) const;
   ContextFiller& filler() noexcept { return filler_; }
 
  private:
   using Key = std::pair<std::uint32_t, int>;
   const Driver& driver_;
   ProcessFault& fault_;
-  std::vector<std::unique_ptr<DeviceHold>> devices_;  // before the leases, which end first
+  std::vector<std::unique_ptr<UsedDevice>> devices_;  // before the leases, which end first
   mutable std::mutex mutex_;
   std::map<Key, std::weak_ptr<Lease>> leases_;
   std::vector<std::weak_ptr<Lease>> made_;  // of all generations

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "context/device_link.hpp"
+#include "context/device_access.hpp"
 #include "context/multiprocessor_split.hpp"
 
 namespace ctxbroker::detail {
@@ -16,7 +16,7 @@ namespace ctxbroker::detail {
 // Any thread may use it. The owner serialises `retain`.
 class PrimaryContext {
  public:
-  explicit PrimaryContext(const DeviceLink& device) noexcept : device_(device) {}
+  explicit PrimaryContext(const DeviceAccess& device) noexcept : device_(device) {}
 
   // Returns whether some part of the process holds the context.
   bool is_active() const noexcept;
@@ -51,7 +51,7 @@ class PrimaryContext {
   bool read_state(unsigned* flags, int* active) const noexcept;  // false: the driver does not tell
   void report_users() const noexcept;
 
-  DeviceLink device_;
+  DeviceAccess device_;
   CUcontext context_ = nullptr;
   std::atomic<std::uint64_t> generation_{0};
   std::atomic<std::uint64_t> shielded_generation_{0};  // the same while a shield stands, else 0
@@ -67,7 +67,7 @@ struct Shield {
 // The owner serialises the calls.
 class ShieldContext {
  public:
-  explicit ShieldContext(const DeviceLink& device) noexcept : device_(device) {}
+  explicit ShieldContext(const DeviceAccess& device) noexcept : device_(device) {}
 
   // Creates the shield on the retained primary context and logs a failure. A shield of an earlier
   // generation has ended with that generation.
@@ -77,7 +77,7 @@ class ShieldContext {
   const std::string& reason() const noexcept { return reason_; }  // why it is not up
 
  private:
-  DeviceLink device_;
+  DeviceAccess device_;
   CUgreenCtx green_ = nullptr;
   std::string reason_;
 };

@@ -16,7 +16,7 @@ struct EndOf {
   CUresult (*DriverTable::*call)(Handle);
   Home home;
   bool may_wait;
-  std::atomic<std::int64_t> Holdings::*count;
+  std::atomic<std::int64_t> LeaseCounters::*count;
   const char* what;
   // For what is in host memory, else null: called when it has ended, with the status of `call`.
   void (*after)(Handle handle, std::uint64_t bytes, CUresult status) = nullptr;
@@ -30,7 +30,7 @@ class Owned {
   // `bytes`: of device memory that it takes, or of host memory.
   Owned(std::shared_ptr<Lease> lease, Handle handle, std::uint64_t bytes = 0) noexcept
       : lease_(std::move(lease)), handle_(handle), bytes_(bytes) {
-    (lease_->holdings().*how.count).fetch_add(1, std::memory_order_relaxed);
+    (lease_->counters().*how.count).fetch_add(1, std::memory_order_relaxed);
   }
   Owned(Owned&& other) noexcept
       : lease_(std::move(other.lease_)),
@@ -53,7 +53,7 @@ class Owned {
 
   // Leaves it to somebody else, who counts it and ends it.
   void detach() noexcept {
-    (lease_->holdings().*how.count).fetch_sub(1, std::memory_order_relaxed);
+    (lease_->counters().*how.count).fetch_sub(1, std::memory_order_relaxed);
     lease_.reset();
     handle_ = {};
   }
@@ -69,7 +69,7 @@ class Owned {
            [lease, handle] { return (lease->table().*how.call)(handle); },
            [lease, handle, bytes = bytes_](CUresult status) {
              if (how.after != nullptr) how.after(handle, bytes, status);
-             (lease->holdings().*how.count).fetch_sub(1, std::memory_order_relaxed);
+             (lease->counters().*how.count).fetch_sub(1, std::memory_order_relaxed);
              lease->report_failed_end(how.what, status);
            }});
       return ended.has_value();
@@ -85,13 +85,13 @@ class Owned {
 };
 
 inline constexpr EndOf<CUstream> stream_end{&DriverTable::stream_destroy, Home::context, false,
-                                            &Holdings::streams, "stream"};
+                                            &LeaseCounters::streams, "stream"};
 inline constexpr EndOf<CUevent> event_end{&DriverTable::event_destroy, Home::memory, false,
-                                          &Holdings::events, "event"};
+                                          &LeaseCounters::events, "event"};
 inline constexpr EndOf<CUdeviceptr> memory_end{&DriverTable::mem_free, Home::memory, true,
-                                               &Holdings::allocations, "device memory"};
+                                               &LeaseCounters::allocations, "device memory"};
 inline constexpr EndOf<CUmodule> module_end{&DriverTable::module_unload, Home::memory, true,
-                                            &Holdings::modules, "module"};
+                                            &LeaseCounters::modules, "module"};
 using Stream = Owned<CUstream, stream_end>;
 using Event = Owned<CUevent, event_end>;
 using DeviceMemory = Owned<CUdeviceptr, memory_end>;
@@ -100,19 +100,16 @@ using Module = Owned<CUmodule, module_end>;
 // Gives the pages of pinned memory back to the system; see make_pinned_memory.
 void unmap_pages(void* pages, std::uint64_t bytes, CUresult unregistered) noexcept;
 
-inline constexpr EndOf<void*> pinned_end{&DriverTable::mem_host_unregister,
-                                         Home::memory,
-                                         true,
-                                         &Holdings::allocations,
-                                         "pinned host memory",
-                                         unmap_pages};
+inline constexpr EndOf<void*> pinned_end{
+    &DriverTable::mem_host_unregister, Home::memory,         true,
+    &LeaseCounters::allocations,       "pinned host memory", unmap_pages};
 using PinnedMemory = Owned<void*, pinned_end>;
 
 // The pages stay, and belong to somebody else.
 inline void keep_pages(void*, std::uint64_t, CUresult) noexcept {}
 
 inline constexpr EndOf<void*> registered_end{
-    &DriverTable::mem_host_unregister, Home::memory, true, &Holdings::allocations,
+    &DriverTable::mem_host_unregister, Home::memory, true, &LeaseCounters::allocations,
     "registered host memory",          keep_pages};
 using RegisteredMemory = Owned<void*, registered_end>;
 

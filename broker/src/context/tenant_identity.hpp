@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "context/holdings.hpp"
+#include "context/lease_counters.hpp"
 #include "ctxbroker/tenant_id.hpp"
 #include "observe/lasting.hpp"
 #include "observe/recorder.hpp"

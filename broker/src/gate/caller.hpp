@@ -22,7 +22,7 @@ Caller calling_on_a_bare_thread() noexcept;
 // In this order: the thread's innermost guard or host frame; the tenant whose code the thread was
 // started with, which is decided once per thread; a tenant's code among the callers; else the host.
 // An address can name a tenant, and never the host, because a tail call hides its caller: what is
-// said to be the host's may be nobody's. `from` is left to enter_policy.
+// said to be the host's may be nobody's. `from` is left to enter_rule.
 inline Caller calling() noexcept {
   if (!any_gated_tenant()) return {};
   const FrameOwner frame = frame_owner();
@@ -41,7 +41,7 @@ bool is_nobodys(const Caller& caller, const GatedTenant& holder);
 bool is_nobodys(const Caller& caller);
 
 // Another tenant has adopted the code of the calling thread, which is outside of guards. Where the
-// lease of the earlier tenant is current, this one's is made current. In policies/contexts.cpp.
+// lease of the earlier tenant is current, this one's is made current. In rules/contexts.cpp.
 void lead_to_own_lease(GatedTenant& tenant) noexcept;
 
 }  // namespace ctxbroker::detail

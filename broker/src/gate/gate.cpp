@@ -13,7 +13,7 @@
 #include "gate/caller.hpp"
 #include "gate/library/gate.h"
 #include "gate/loaded_objects.hpp"
-#include "gate/policy.hpp"
+#include "gate/rule.hpp"
 #include "gate/tenant_imports.hpp"
 #include "gate/tools.hpp"
 #include "observe/enum_names.hpp"
@@ -130,11 +130,10 @@ bool is_loaded_as(const std::string& path, const std::string& other) {
   return libraries[0] != nullptr && libraries[0] == libraries[1];
 }
 
-constexpr std::array groups{&primary_policies,        &context_policies,      &peer_policies,
-                            &virtual_memory_policies, &pool_policies,         &object_policies,
-                            &graph_policies,          &graph_change_policies, &capture_policies,
-                            &callback_policies,       &use_policies,          &interop_policies,
-                            &wait_policies,           &process_policies};
+constexpr std::array groups{&primary_rules, &context_rules,  &peer_rules,  &virtual_memory_rules,
+                            &pool_rules,    &object_rules,   &graph_rules, &graph_change_rules,
+                            &capture_rules, &callback_rules, &use_rules,   &interop_rules,
+                            &wait_rules,    &process_rules};
 
 // One for the process, because it has one library with the driver's name.
 GateLibrary& gate_library() {
@@ -171,15 +170,15 @@ void install(const ctxb_gate& gate, bool late) {
   learn_of_threads();
   std::size_t place = 0;
   for (const auto* group : groups) {
-    for (const PolicyRow& row : *group) {
+    for (const RuleRow& row : *group) {
       const std::uint32_t index = index_of(gate, row.symbol);
       row.bind(gate.driver_function(index), place++);
     }
   }
-  // No policy may run before all that it calls is bound.
+  // No rule may run before all that it calls is bound.
   for (const auto* group : groups) {
-    for (const PolicyRow& row : *group) {
-      if (row.policy != nullptr) gate.install(index_of(gate, row.symbol), row.policy());
+    for (const RuleRow& row : *group) {
+      if (row.rule != nullptr) gate.install(index_of(gate, row.symbol), row.rule());
     }
   }
   gate.observe_look_ups(observe_look_up);
@@ -188,18 +187,18 @@ void install(const ctxb_gate& gate, bool late) {
 
 }  // namespace
 
-std::size_t policy_count() noexcept {
+std::size_t rule_count() noexcept {
   std::size_t count = 0;
   for (const auto* group : groups) count += group->size();
   return count;
 }
 
-const PolicyRow& policy_at(std::size_t index) noexcept {
+const RuleRow& rule_at(std::size_t index) noexcept {
   for (const auto* group : groups) {
     if (index < group->size()) return (*group)[index];
     index -= group->size();
   }
-  return primary_policies[0];
+  return primary_rules[0];
 }
 
 LoadedFile load_driver_behind_gate(const std::filesystem::path& name) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gate of this process: which driver stands behind it, and whether its policies are in force.
+// The gate of this process: which driver stands behind it, and whether its rules are in force.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +23,7 @@ LoadedFile load_driver_behind_gate(const std::filesystem::path& name);
 // driver's name, and this finds the driver behind it.
 LoadedFile load_driver_past_gate(const std::filesystem::path& name);
 
-// Puts the policies in force, for good. Call it after that driver was opened. In a process with two
+// Puts the rules in force, for good. Call it after that driver was opened. In a process with two
 // copies of this library, the first one has the gate.
 GateState enforce_gate(const std::string& driver_path);
 

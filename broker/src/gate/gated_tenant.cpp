@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <new>
 
-#include "gate/policy.hpp"
+#include "gate/rule.hpp"
 #include "ledger/ledger.hpp"
 
 namespace ctxbroker::detail {
@@ -26,7 +26,7 @@ GatedTenant::GatedTenant(std::shared_ptr<const TenantIdentity> identity)
     : id_(identity->id),
       identity_(identity.get()),
       main_(this),
-      hits_(std::make_unique<Counter[]>(policy_count())) {
+      hits_(std::make_unique<Counter[]>(rule_count())) {
   identities_.push_back(std::move(identity));
 }
 
@@ -37,7 +37,7 @@ bool GatedTenant::open_as(LeaseSource& source,
   if (identity != identities_.back()) {
     identities_.push_back(identity);
     identity_.store(identity.get(), std::memory_order_release);
-    for (std::size_t policy = 0; policy < policy_count(); ++policy) hits_[policy] = 0;
+    for (std::size_t rule = 0; rule < rule_count(); ++rule) hits_[rule] = 0;
     waits_ = nanoseconds_waited_ = longest_wait_ = 0;
   }
   source_ = &source;

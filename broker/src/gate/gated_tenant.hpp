@@ -235,12 +235,10 @@ class GatedTenant {
   // What of its code the driver has still to call.
   PendingCalls& pending_calls() noexcept { return pending_calls_; }
 
-  // A guarded call of this tenant. `policy`: its place in the table of policies.
-  void count_hit(std::size_t policy) noexcept {
-    hits_[policy].fetch_add(1, std::memory_order_relaxed);
-  }
-  std::uint64_t hits(std::size_t policy) const noexcept {
-    return hits_[policy].load(std::memory_order_relaxed);
+  // A guarded call of this tenant. `rule`: its place in the table of rules.
+  void count_hit(std::size_t rule) noexcept { hits_[rule].fetch_add(1, std::memory_order_relaxed); }
+  std::uint64_t hits(std::size_t rule) const noexcept {
+    return hits_[rule].load(std::memory_order_relaxed);
   }
 
   // A call of this tenant that waits, when it has returned. Takes no lock.
@@ -288,7 +286,7 @@ class GatedTenant {
   PendingCalls pending_calls_;
   // Of the tenant that has it open, or had it last.
   using Counter = std::atomic<std::uint64_t>;
-  const std::unique_ptr<Counter[]> hits_;  // one for each policy
+  const std::unique_ptr<Counter[]> hits_;  // one for each rule
   Counter waits_{0}, nanoseconds_waited_{0}, longest_wait_{0};
 };
 
@@ -310,7 +308,7 @@ GatedTenant* holder_of_green(CUgreenCtx green) noexcept;
 GatedTenant* tenant_on(int device) noexcept;
 
 // For a tenant, whose lease `from` is current. Answers as the driver: ALREADY_ENABLED to a tenant
-// that has the access. With the policies for peers.
+// that has the access. With the rules for peers.
 CUresult enable_peer_access(GatedTenant& tenant, const TranslatedLease& from,
                             const TranslatedLease& peer, unsigned flags) noexcept;
 

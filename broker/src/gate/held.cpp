@@ -81,7 +81,7 @@ bool record_holding(GatedTenant& tenant, Holding holding) noexcept {
 
 void hold_once_more(GatedTenant& tenant, Holding holding) noexcept {
   try {
-    ledger().add_hold(made_here(tenant, std::move(holding)));
+    ledger().add_reference(made_here(tenant, std::move(holding)));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as what cannot be entered
   }
 }
@@ -134,7 +134,7 @@ bool ends_in_its_time(const Holding& held) noexcept {
     case Kind::graph:
     case Kind::graph_exec:
     case Kind::pool:
-      return false;  // their policies do more
+      return false;  // their rules do more
     default:
       return held.generation != 0 && (waits_for_work(held.kind) || HungWork::anywhere());
   }

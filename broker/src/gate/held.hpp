@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Policies for what is made and ended: who made it holds it, and only its holder ends it.
+// Rules for what is made and ended: who made it holds it, and only its holder ends it.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "context/open_captures.hpp"
-#include "gate/policy.hpp"
+#include "gate/rule.hpp"
 #include "ledger/ledger.hpp"
 #include "observe/span.hpp"
 
@@ -103,11 +103,11 @@ bool take_share(GatedTenant& tenant, Holding& holding) noexcept;
 [[gnu::cold]] bool relieve_device(GatedTenant& tenant) noexcept;
 
 // What the tenant's pools keep unused is given up where its budget has no room for it. With the
-// policies for pools.
+// rules for pools.
 [[gnu::cold]] void give_up_unused(GatedTenant& tenant) noexcept;
 
 // A holding of Kind::peer_access has ended; the context it was made in is current. With the
-// policies for peers.
+// rules for peers.
 CUresult end_peer_access(std::uint64_t handle) noexcept;
 
 // A tenant's call that makes something; `make` calls the driver. What cannot be entered for want of
@@ -149,7 +149,7 @@ class TimedWait {
   const std::uint64_t from_ = timeline_now();
 };
 
-// Memory that graphs allocate for themselves; with the policies for graphs. A graph names it here.
+// Memory that graphs allocate for themselves; with the rules for graphs. A graph names it here.
 // Throws std::bad_alloc.
 void name_graph_memory(std::uint64_t graph, std::uint64_t address);
 // After a call that was to free it, which its holder does not hold meanwhile. It is held again if
@@ -163,7 +163,7 @@ CUresult destroy_graph(GatedTenant& tenant, CUgraph graph) noexcept;
 // That graph has ended.
 void forget_graph_memory(Kind kind, std::uint64_t graph) noexcept;
 
-// Ends the captures that the tenant's code began outside of guards and left open. With the policies
+// Ends the captures that the tenant's code began outside of guards and left open. With the rules
 // for captures.
 void end_open_captures(GatedTenant& tenant) noexcept;
 
@@ -256,7 +256,7 @@ template <SymbolName name, Kind kind, auto bytes_of, typename Handle, typename..
 struct Makes {
   using Real = DriverFunction<name, CUresult(Handle*, Rest...)>;
   static CUresult call(Handle* out, Rest... rest) noexcept {
-    const Caller caller = enter_policy<Real>();
+    const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(out, rest...);
     return make_held(*caller.tenant, kind, out, bytes_of(rest...),
                      [&] { return Real::call(out, rest...); });
@@ -272,7 +272,7 @@ template <SymbolName name, Kind kind, typename Handle, typename... Rest>
 struct Ends {
   using Real = DriverFunction<name, CUresult(Handle, Rest...)>;
   static CUresult call(Handle handle, Rest... rest) noexcept {
-    const Caller caller = enter_policy<Real>();
+    const Caller caller = enter_rule<Real>();
     if (handle == Handle{}) return Real::call(handle, rest...);  // freeing nothing is nothing
     if (caller.tenant != nullptr) {
       return end_held(*caller.tenant, Real::symbol, kind, handle_value(handle),
@@ -283,12 +283,12 @@ struct Ends {
   }
 };
 
-// A policy that refuses tenants, with a status that the driver itself could give.
+// A rule that refuses tenants, with a status that the driver itself could give.
 template <SymbolName name, CUresult refusal, typename... Parameters>
 struct Refuses {
   using Real = DriverFunction<name, CUresult(Parameters...)>;
   static CUresult call(Parameters... parameters) noexcept {
-    const Caller caller = enter_policy<Real>();
+    const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(parameters...);
     caller.tenant->log_once(Real::symbol, "refused: it reaches every plug-in of the process");
     return refusal;

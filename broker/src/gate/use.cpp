@@ -14,7 +14,8 @@
 namespace ctxbroker::detail {
 namespace {
 
-// ---- parts --------------------------------------------------------------------------------------
+// ---- members
+// --------------------------------------------------------------------------------------
 
 struct Whole {
   Kind kind = Kind::nothing;
@@ -28,24 +29,24 @@ struct Before {
   }
 };
 
-struct Parts {
+struct Members {
   std::mutex mutex;
   std::unordered_map<std::uint64_t, Whole> whole_of;
   std::map<Whole, std::vector<std::uint64_t>, Before> of;
 
-  static Parts& all() {
-    static auto* const one = new Parts;  // threads of plug-ins may ask until the process ends
+  static Members& all() {
+    static auto* const one = new Members;  // threads of plug-ins may ask until the process ends
     return *one;
   }
   void forget_all_of(const Whole& whole) noexcept {
-    const auto parts = of.extract(whole);
-    if (parts.empty()) return;
-    for (const std::uint64_t part : parts.mapped()) {
-      const auto found = whole_of.find(part);
-      // A later part of another whole may have its value.
+    const auto members = of.extract(whole);
+    if (members.empty()) return;
+    for (const std::uint64_t member : members.mapped()) {
+      const auto found = whole_of.find(member);
+      // A later member of another whole may have its value.
       if (found == whole_of.end() || found->second != whole) continue;
       whole_of.erase(found);
-      forget_all_of({Kind::graph, part});
+      forget_all_of({Kind::graph, member});
     }
   }
 };
@@ -53,10 +54,10 @@ struct Parts {
 // The outermost whole, which may be in the ledger.
 Whole outermost(Whole thing) noexcept {
   if (thing.kind != Kind::graph && thing.kind != Kind::context) return thing;
-  Parts& parts = Parts::all();
-  const std::lock_guard lock(parts.mutex);
-  for (auto found = parts.whole_of.find(thing.handle); found != parts.whole_of.end();
-       found = parts.whole_of.find(thing.handle)) {
+  Members& members = Members::all();
+  const std::lock_guard lock(members.mutex);
+  for (auto found = members.whole_of.find(thing.handle); found != members.whole_of.end();
+       found = members.whole_of.find(thing.handle)) {
     thing = found->second;
   }
   return thing;
@@ -195,39 +196,39 @@ CUresult check_uses(const Caller& caller, const char* function, std::span<const 
   return CUDA_SUCCESS;
 }
 
-void note_part(Kind kind, std::uint64_t whole, std::uint64_t part) noexcept {
-  if (part == 0 || part == whole) return;
-  Parts& parts = Parts::all();
-  const std::lock_guard lock(parts.mutex);
+void note_member(Kind kind, std::uint64_t whole, std::uint64_t member) noexcept {
+  if (member == 0 || member == whole) return;
+  Members& members = Members::all();
+  const std::lock_guard lock(members.mutex);
   try {
     const Whole of{kind, whole};
-    const auto [entry, is_new] = parts.whole_of.try_emplace(part, of);
+    const auto [entry, is_new] = members.whole_of.try_emplace(member, of);
     if (!is_new && entry->second == of) return;
     entry->second = of;
-    parts.of[of].push_back(part);
+    members.of[of].push_back(member);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): see the header
   }
 }
 
 std::uint64_t graph_of(std::uint64_t node_or_graph) noexcept {
-  Parts& parts = Parts::all();
-  const std::lock_guard lock(parts.mutex);
-  const auto found = parts.whole_of.find(node_or_graph);
-  return found != parts.whole_of.end() && found->second.kind == Kind::graph ? found->second.handle
-                                                                            : node_or_graph;
+  Members& members = Members::all();
+  const std::lock_guard lock(members.mutex);
+  const auto found = members.whole_of.find(node_or_graph);
+  return found != members.whole_of.end() && found->second.kind == Kind::graph ? found->second.handle
+                                                                              : node_or_graph;
 }
 
-std::uint64_t forget_part(std::uint64_t part) noexcept {
-  Parts& parts = Parts::all();
-  const std::lock_guard lock(parts.mutex);
-  const auto found = parts.whole_of.extract(part);
+std::uint64_t forget_member(std::uint64_t member) noexcept {
+  Members& members = Members::all();
+  const std::lock_guard lock(members.mutex);
+  const auto found = members.whole_of.extract(member);
   return found.empty() ? 0 : found.mapped().handle;
 }
 
 void forget_parts_of(Kind kind, std::uint64_t whole) noexcept {
-  Parts& parts = Parts::all();
-  const std::lock_guard lock(parts.mutex);
-  parts.forget_all_of({kind, whole});
+  Members& members = Members::all();
+  const std::lock_guard lock(members.mutex);
+  members.forget_all_of({kind, whole});
 }
 
 }  // namespace ctxbroker::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Policies for calls that change, or hold up, something that the caller may not hold. A row of a
+// Rules for calls that change, or hold up, something that the caller may not hold. A row of a
 // table says which argument of the call that is. One function looks at them all.
 //
 //   row<Uses<"cuStreamSetAttribute", 3, Use{0, Kind::stream}>>(),
@@ -59,15 +59,16 @@ bool is_of_shared_lease(GatedTenant& tenant, CUcontext context) noexcept;
 // What a whole consists of and is not in the ledger: nodes and inner graphs of a graph, the graph
 // of a stream's capture, the context of a green context. The caller has learnt of it by a call.
 // Without memory for that, the caller may not change it.
-void note_part(Kind kind, std::uint64_t whole, std::uint64_t part) noexcept;
-template <typename Part>
-void note_parts(Kind kind, std::uint64_t whole, const Part* parts, std::size_t count) noexcept {
-  for (std::size_t i = 0; i < count; ++i) note_part(kind, whole, handle_value(parts[i]));
+void note_member(Kind kind, std::uint64_t whole, std::uint64_t member) noexcept;
+template <typename Member>
+void note_members(Kind kind, std::uint64_t whole, const Member* members,
+                  std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) note_member(kind, whole, handle_value(members[i]));
 }
-// The graph that a node is a part of; of anything else, itself.
+// The graph that a node is a member of; of anything else, itself.
 std::uint64_t graph_of(std::uint64_t node_or_graph) noexcept;
-// Returns the whole that it was a part of; 0: of none.
-std::uint64_t forget_part(std::uint64_t part) noexcept;
+// Returns the whole that it was a member of; 0: of none.
+std::uint64_t forget_member(std::uint64_t member) noexcept;
 // That whole has ended.
 void forget_parts_of(Kind kind, std::uint64_t whole) noexcept;
 
@@ -87,7 +88,7 @@ struct UsesAs<name, std::index_sequence<places...>, uses...> {
   using Real = DriverFunction<name, CUresult(WordAt<places>...)>;
   static constexpr std::array<Use, sizeof...(uses)> all{uses...};
   static CUresult call(WordAt<places>... arguments) noexcept {
-    const Caller caller = enter_policy<Real>();
+    const Caller caller = enter_rule<Real>();
     const Word words[] = {arguments...};
     const CUresult status = check_uses(caller, Real::symbol, words, all);
     if (status != CUDA_SUCCESS) return status;

@@ -319,10 +319,10 @@ void Graph::Impl::give_dry(const JobFlight& flight) const noexcept {
 // Gives back what jobs up to this one had in flight, when their work is done. Work is done in the
 // order of the jobs.
 void Graph::Impl::retire_through(std::uint64_t job) {
-  const JobFlight* const last = slot_of(job);
+  const JobFlight* const last = flight_of(job);
   if (last != nullptr) settled_on_error([&] { wait_for_work(*last); });
-  for (JobFlight* flight = slot_after(0); flight != nullptr && flight->job <= job;
-       flight = slot_after(0)) {
+  for (JobFlight* flight = flight_after(0); flight != nullptr && flight->job <= job;
+       flight = flight_after(0)) {
     add_times(*flight);
     flight->job = 0;
   }
@@ -330,7 +330,7 @@ void Graph::Impl::retire_through(std::uint64_t job) {
 }
 
 void Graph::Impl::finish_oldest() {
-  JobFlight& flight = *slot_after(finished);
+  JobFlight& flight = *flight_after(finished);
   const std::uint64_t job = flight.job;
   bool in_time = true;
   settled_on_error([&] { in_time = wait_until_deadline(flight); });
@@ -351,7 +351,7 @@ void Graph::Impl::finish_oldest() {
 }
 
 void Graph::Impl::finish_all() {
-  while (slot_after(finished) != nullptr) finish_oldest();
+  while (flight_after(finished) != nullptr) finish_oldest();
   if (retired < started) retire_through(started);
 }
 

@@ -163,7 +163,7 @@ struct Graph::Impl {
             .library = instance.lasting_library()};
   }
   // The slot with the oldest job behind this one. Null: there is none.
-  detail::JobFlight* slot_after(std::uint64_t job) noexcept {
+  detail::JobFlight* flight_after(std::uint64_t job) noexcept {
     detail::JobFlight* oldest = nullptr;
     for (detail::JobFlight& flight : flights) {
       if (flight.job > job && (oldest == nullptr || flight.job < oldest->job)) oldest = &flight;
@@ -171,7 +171,7 @@ struct Graph::Impl {
     return oldest;
   }
   // Null: the job is not in a slot.
-  const detail::JobFlight* slot_of(std::uint64_t job) const noexcept {
+  const detail::JobFlight* flight_of(std::uint64_t job) const noexcept {
     for (const detail::JobFlight& flight : flights) {
       if (job != 0 && flight.job == job) return &flight;
     }

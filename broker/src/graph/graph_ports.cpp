@@ -107,7 +107,7 @@ void Graph::Impl::follow(std::uint64_t job, CUstream stream) {
                     : "graph: no port of it is on the device, so that no stream needs "
                       "to wait for it; use finish");
   }
-  const JobFlight* const flight = slot_of(job);
+  const JobFlight* const flight = flight_of(job);
   if (job <= finished || flight == nullptr) return;
   const Lease& lease = *device_ports.lease;
   const ContextGuard guard(lease.target());

@@ -64,7 +64,7 @@ std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, const JobInfo& job,
   check_job(buffers, job);
   changes.take(events, job);  // only to check them
   while (waiting.size() == options.jobs_waiting) {
-    if (slot_after(finished) != nullptr) finish_oldest();
+    if (flight_after(finished) != nullptr) finish_oldest();
     start_next();
   }
   waiting.push_back({++submitted, buffers, job, events, now});
@@ -77,11 +77,11 @@ JobOutcome Graph::Impl::finish(std::uint64_t job) {
   const auto is_it = [job](const auto& one) { return one.job == job; };
   for (;;) {
     const bool waits = std::any_of(waiting.begin(), waiting.end(), is_it);
-    if (!waits && (job <= finished || slot_of(job) == nullptr)) break;
-    if (slot_after(finished) != nullptr) {
+    if (!waits && (job <= finished || flight_of(job) == nullptr)) break;
+    if (flight_after(finished) != nullptr) {
       finish_oldest();
     } else {
-      start_next();  // when late work has ended, which goes on in all slots
+      start_next();  // when late work has ended, which goes on in all flights
     }
     start_those_that_can();
   }
@@ -96,7 +96,7 @@ bool Graph::Impl::is_done(std::uint64_t job) {
   start_those_that_can();
   const auto is_it = [job](const Waiting& one) { return one.job == job; };
   if (std::any_of(waiting.begin(), waiting.end(), is_it)) return false;
-  const JobFlight* const flight = slot_of(job);
+  const JobFlight* const flight = flight_of(job);
   return job <= finished || flight == nullptr || has_ended(*flight);
 }
 

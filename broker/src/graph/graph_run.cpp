@@ -346,7 +346,7 @@ void Graph::Impl::start(std::uint64_t number, const JobBuffers& buffers, JobInfo
   is_renewed = false;
   const auto is_free = [](const JobFlight& one) { return one.job == 0; };
   const auto free = std::find_if(flights.begin(), flights.end(), is_free);
-  JobFlight& flight = free != flights.end() ? *free : *slot_after(0);
+  JobFlight& flight = free != flights.end() ? *free : *flight_after(0);
   if (flight.job > finished) finish_oldest();
   if (flight.job != 0) retire_through(flight.job);
   flight.deadline = job.deadline_ns == 0 ? JobClock::time_point::max()

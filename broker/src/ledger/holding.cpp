@@ -73,7 +73,7 @@ Home home_of(const Holding& holding) noexcept {
 namespace {
 
 void add_to_count(const Holding& holding, std::int64_t change) noexcept {
-  Holdings& lease = holding.lease->holdings();
+  LeaseCounters& lease = holding.lease->counters();
   (holding.kind == Kind::stream ? lease.streams : lease.allocations)
       .fetch_add(change, std::memory_order_relaxed);
 }
@@ -83,8 +83,8 @@ void add_to_count(const Holding& holding, std::int64_t change) noexcept {
 void count(const Holding& holding) noexcept {
   if (holding.lease == nullptr) return;
   add_to_count(holding, 1);
-  holding.lease->holdings().memory.take(holding.bytes);
-  holding.lease->holdings().memory.raise_peak();
+  holding.lease->counters().memory.take(holding.bytes);
+  holding.lease->counters().memory.raise_peak();
 }
 
 void stop_counting(const Holding& holding) noexcept {
@@ -92,7 +92,7 @@ void stop_counting(const Holding& holding) noexcept {
   if (holding.counted_in != nullptr) holding.counted_in->give(holding.amount);
   if (holding.lease == nullptr) return;
   add_to_count(holding, -1);
-  holding.lease->holdings().memory.give(holding.bytes);
+  holding.lease->counters().memory.give(holding.bytes);
 }
 
 }  // namespace ctxbroker::detail

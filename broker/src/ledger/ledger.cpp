@@ -16,12 +16,12 @@ void gone(Kind kind) noexcept {
 
 }  // namespace
 
-void Ledger::record(Holding holding, bool is_one_more_hold) {
+void Ledger::record(Holding holding, bool is_one_more_reference) {
   Entries replaced;  // whose end may end a lease: that comes after the lock
   {
     const std::lock_guard lock(mutex_);
     const Key key{holding.kind, holding.handle};
-    if (is_one_more_hold) {
+    if (is_one_more_reference) {
       const auto found = locate(holding.kind, holding.handle, holding.holder);
       if (found != entries_.end()) {
         ++entries_.erase(found, found)->second.extent;  // the same entry, changeable
@@ -70,8 +70,8 @@ std::optional<Holding> Ledger::remove(Kind kind, std::uint64_t handle, IfHeldBy 
   return std::move(entries_.extract(found).mapped());
 }
 
-std::optional<Holding> Ledger::remove_hold(Kind kind, std::uint64_t handle,
-                                           IfHeldBy holder) noexcept {
+std::optional<Holding> Ledger::remove_reference(Kind kind, std::uint64_t handle,
+                                                IfHeldBy holder) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = locate(kind, handle, holder);
   if (found == entries_.end()) return std::nullopt;

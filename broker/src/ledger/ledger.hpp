@@ -31,9 +31,10 @@ class Ledger {
   std::optional<Holding> remove(Kind kind, std::uint64_t handle, IfHeldBy holder = {}) noexcept;
   // For what a holder may hold several times (`extent` says how often more): enters one hold.
   // Throws std::bad_alloc.
-  void add_hold(Holding holding) { record(std::move(holding), true); }
+  void add_reference(Holding holding) { record(std::move(holding), true); }
   // Takes one hold, and returns what it was before. The last one is forgotten.
-  std::optional<Holding> remove_hold(Kind kind, std::uint64_t handle, IfHeldBy holder) noexcept;
+  std::optional<Holding> remove_reference(Kind kind, std::uint64_t handle,
+                                          IfHeldBy holder) noexcept;
   // The mapping, or reservation, of that holder that contains the address.
   std::optional<Holding> find_around(Kind kind, std::uint64_t address,
                                      IfHeldBy holder = {}) const noexcept;
@@ -59,7 +60,7 @@ class Ledger {
   using Key = std::pair<Kind, std::uint64_t>;
   // Of one handle there are several where some have ended with a lease: the last is the newest.
   using Entries = std::multimap<Key, Holding>;
-  void record(Holding holding, bool is_one_more_hold);
+  void record(Holding holding, bool is_one_more_reference);
   Entries::const_iterator locate(Kind kind, std::uint64_t handle,
                                  const IfHeldBy& holder) const noexcept;
 

@@ -46,7 +46,7 @@ CUmodule LoadedCode::load(const ModuleImage& module) {
   Module loaded = load_now(module);
   const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
   module_ = std::move(loaded);
-  Holdings& holdings = lease_->holdings();
+  LeaseCounters& holdings = lease_->counters();
   holdings.module_bytes.fetch_add(static_cast<std::int64_t>(image_->size),
                                   std::memory_order_relaxed);
   holdings.module_loads.fetch_add(1, std::memory_order_relaxed);
@@ -112,7 +112,7 @@ void LoadedCode::unload() noexcept {
   const std::lock_guard lock(loading_);
   if (!module_) return;
   module_.reset();
-  Holdings& holdings = lease_->holdings();
+  LeaseCounters& holdings = lease_->counters();
   holdings.module_bytes.fetch_sub(static_cast<std::int64_t>(image_->size),
                                   std::memory_order_relaxed);
   holdings.module_unloads.fetch_add(1, std::memory_order_relaxed);

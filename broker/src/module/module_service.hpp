@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "context/device_hold.hpp"
+#include "context/used_device.hpp"
 #include "module/loaded_code.hpp"
 #include "module/use_gate.hpp"
 

@@ -53,7 +53,7 @@ std::shared_ptr<LoadedCode> ModuleSet::code_of(const ModuleUse& use, bool again)
         lease()->owner(), [] { return "the lease's context cannot be entered"; });
   const auto image = use.module->maker->make(*lease(), *use.module);
   const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
-  lease()->holdings().module_load_nanoseconds.fetch_add(static_cast<std::uint64_t>(spent.count()),
+  lease()->counters().module_load_nanoseconds.fetch_add(static_cast<std::uint64_t>(spent.count()),
                                                         std::memory_order_relaxed);
   const bool known = again || service_.was_loaded(*lease(), *image);
   return at_->code_for(image, use.module->jit, known);

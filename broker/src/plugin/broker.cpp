@@ -125,14 +125,14 @@ GateInfo Broker::gate() const {
 }
 
 void Broker::use_device(int device) {
-  open_impl().hold(device).use();
+  open_impl().used_device(device).use();
   open_impl().leases().filler().wake();  // contexts are to stand ready there now
 }
 
 ShieldInfo Broker::shield(int device) const {
-  const detail::DeviceHold& hold = open_impl().hold(device);
-  const detail::Shield shield = hold.shield();
-  return {hold.in_use(), shield.up, shield.reason};
+  const detail::UsedDevice& used = open_impl().used_device(device);
+  const detail::Shield shield = used.shield();
+  return {used.in_use(), shield.up, shield.reason};
 }
 
 PluginInstance Broker::create(const PluginLibrary& library, std::string_view plugin,
@@ -188,7 +188,7 @@ bool Broker::force_loss(TenantId tenant, int device, const std::string& reason) 
 }
 
 std::size_t Broker::unload_idle_modules(int device) {
-  open_impl().hold(device);  // says that there is none
+  open_impl().used_device(device);  // says that there is none
   return impl_->modules().unload_idle(device).modules;
 }
 

@@ -49,10 +49,10 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, Gate
   placer_.emplace(*leases_);
   // A primary that somebody in the process uses already is one to protect.
   for (const auto& device : driver_->devices) {
-    DeviceHold& hold = leases_->device(device.ordinal);
-    hold.set_relief(modules_);
-    hold.set_end_timeout(options_.end_timeout);
-    if (hold.primary_is_active()) hold.use();
+    UsedDevice& used = leases_->device(device.ordinal);
+    used.set_relief(modules_);
+    used.set_end_timeout(options_.end_timeout);
+    if (used.primary_is_active()) used.use();
   }
 }
 
@@ -77,7 +77,7 @@ const Driver& BrokerImpl::driver() const {
   return *driver_;
 }
 
-DeviceHold& BrokerImpl::hold(int device) const {
+UsedDevice& BrokerImpl::used_device(int device) const {
   driver();  // says that there is none
   return leases_->device(device);
 }

@@ -57,7 +57,7 @@ class BrokerImpl {
   const GateState& gate() const noexcept { return gate_; }
   const Driver& driver() const;  // throws Error (wrong_state) when there is none
 
-  DeviceHold& hold(int device) const;  // throws Error: wrong_state (no driver), no_device
+  UsedDevice& used_device(int device) const;  // throws Error: wrong_state (no driver), no_device
   const Policy& policy() const noexcept { return options_.policy; }
   // Puts options, policy and defaults together and places the instance. Throws Error: wrong_state.
   InstanceSettings settings_for(const LoadedLibrary& library, std::size_t index,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // BrokerImpl: what is told of its tenants.
-#include "gate/policy.hpp"
+#include "gate/rule.hpp"
 #include "ledger/ledger.hpp"
 #include "observe/counters.hpp"
 #include "plugin/broker_impl.hpp"
@@ -19,7 +19,7 @@ std::uint64_t snapshot(const std::atomic<std::int64_t>& count) noexcept {
 LeaseMetrics metrics_of(const Lease& lease) {
   const LeaseInfo info = lease.info();
   const WorkCounters& work = lease.work();
-  const Holdings& holdings = lease.holdings();
+  const LeaseCounters& holdings = lease.counters();
   LeaseMetrics metrics;
   metrics.device = info.device;
   metrics.granted = info.granted;
@@ -50,9 +50,9 @@ void add_gated(const TenantIdentity& tenant, TenantMetrics& metrics) {
   GatedTenant* const gated = tenant.gated.load(std::memory_order_acquire);
   // Its code may be another tenant's by now.
   if (gated == nullptr || &gated->identity() != &tenant) return;
-  for (std::size_t index = 0; index < policy_count(); ++index) {
+  for (std::size_t index = 0; index < rule_count(); ++index) {
     const std::uint64_t calls = gated->hits(index);
-    if (calls != 0) metrics.guarded_calls[policy_at(index).symbol] += calls;
+    if (calls != 0) metrics.guarded_calls[rule_at(index).symbol] += calls;
   }
   metrics.held_bytes = gated->budget().held();
   for (const Holding& holding : ledger().held_by(gated->holder())) {

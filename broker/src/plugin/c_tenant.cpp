@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ctxbroker/device_memory.hpp"
-#include "gate/policy.hpp"
+#include "gate/rule.hpp"
 #include "ledger/holding.hpp"
 #include "plugin/access.hpp"
 #include "plugin/c_host.hpp"
@@ -39,9 +39,9 @@ void check_kind(const std::string& kind) {
 }
 
 void check_guarded(const std::string& function) {
-  for (std::size_t index = 0; index < ctxbroker::detail::policy_count(); ++index) {
-    const auto& row = ctxbroker::detail::policy_at(index);
-    if (row.policy != nullptr && function == row.symbol) return;
+  for (std::size_t index = 0; index < ctxbroker::detail::rule_count(); ++index) {
+    const auto& row = ctxbroker::detail::rule_at(index);
+    if (row.rule != nullptr && function == row.symbol) return;
   }
   throw ctxbroker::Error(ctxbroker::ErrorKind::invalid_argument,
                          "\"" + function + "\" is no guarded function of the driver");

@@ -12,7 +12,7 @@
 namespace ctxbroker::detail {
 
 inline constexpr EndOf<CUgraphExec> graph_exec_end{&DriverTable::graph_exec_destroy, Home::context,
-                                                   false, &Holdings::graphs, "graph"};
+                                                   false, &LeaseCounters::graphs, "graph"};
 using GraphExec = Owned<CUgraphExec, graph_exec_end>;
 
 // Belongs to one activation. Call it on the thread of the process calls and inside the lease.

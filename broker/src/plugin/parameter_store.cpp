@@ -8,8 +8,8 @@
 
 namespace ctxbroker::detail {
 
-// Acquire and release on the numbers too: a reader that sees a number of the slot's next use then
-// also sees that the slot is not current any more.
+// Acquire and release on the numbers too: a reader that sees a number of the cell's next use then
+// also sees that the cell is not current any more.
 void WholeNumbers::set(const Numbers& numbers) noexcept {
   std::uint32_t free = free_.load(std::memory_order_relaxed);
   std::uint32_t bit = 0;
@@ -19,13 +19,13 @@ void WholeNumbers::set(const Numbers& numbers) noexcept {
   } while (!free_.compare_exchange_weak(free, free & ~bit, std::memory_order_acquire,
                                         std::memory_order_relaxed));
   const auto index = static_cast<unsigned int>(std::countr_zero(bit));
-  Slot& slot = slots_[index];
+  Cell& cell = cells_[index];
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    slot.numbers[i].store(numbers[i], std::memory_order_release);
+    cell.numbers[i].store(numbers[i], std::memory_order_release);
   }
-  const std::uint64_t mine = (++slot.uses << slot_bits) | index;
+  const std::uint64_t mine = (++cell.uses << cell_bits) | index;
   const std::uint64_t before = current_.exchange(mine, std::memory_order_acq_rel);
-  free_.fetch_or(std::uint32_t{1} << (before & slot_mask), std::memory_order_release);
+  free_.fetch_or(std::uint32_t{1} << (before & cell_mask), std::memory_order_release);
 }
 
 WholeNumbers::Numbers WholeNumbers::get() const noexcept {
@@ -33,9 +33,9 @@ WholeNumbers::Numbers WholeNumbers::get() const noexcept {
   std::uint64_t now = current_.load(std::memory_order_acquire);
   for (std::uint64_t before = ~now; before != now;) {
     before = now;
-    const Slot& slot = slots_[before & slot_mask];
+    const Cell& cell = cells_[before & cell_mask];
     for (std::size_t i = 0; i < numbers.size(); ++i) {
-      numbers[i] = slot.numbers[i].load(std::memory_order_acquire);
+      numbers[i] = cell.numbers[i].load(std::memory_order_acquire);
     }
     now = current_.load(std::memory_order_acquire);
   }

@@ -17,8 +17,8 @@ namespace ctxbroker::detail {
 
 // Four numbers that any thread sets and gets as a whole, without a lock and without an allocation.
 //
-// A writer claims a free slot, fills it and makes it the current one. A reader reads the current
-// slot, and begins again if it is not current any more when all of it is read. Only if 31 threads
+// A writer claims a free cell, fills it and makes it the current one. A reader reads the current
+// cell, and begins again if it is not current any more when all of it is read. Only if 31 threads
 // stand still in the middle of set does another set wait for one of them.
 class WholeNumbers {
  public:
@@ -28,15 +28,15 @@ class WholeNumbers {
   Numbers get() const noexcept;
 
  private:
-  static constexpr unsigned int slot_bits = 5;
-  static constexpr unsigned int slot_mask = (1U << slot_bits) - 1;
-  struct Slot {
+  static constexpr unsigned int cell_bits = 5;
+  static constexpr unsigned int cell_mask = (1U << cell_bits) - 1;
+  struct Cell {
     std::array<std::atomic<double>, 4> numbers{};
-    std::uint64_t uses = 0;  // belongs to who has claimed the slot
+    std::uint64_t uses = 0;  // belongs to who has claimed the cell
   };
 
-  std::array<Slot, slot_mask + 1> slots_{};
-  std::atomic<std::uint32_t> free_{~std::uint32_t{1}};  // one bit for each slot
+  std::array<Cell, cell_mask + 1> cells_{};
+  std::atomic<std::uint32_t> free_{~std::uint32_t{1}};  // one bit for each cell
   std::atomic<std::uint64_t> current_{0};               // its uses and its index
 };
 

@@ -22,14 +22,14 @@ std::pair<int, int> needed_capability(const std::vector<PluginDescription>& libr
 }
 
 // A device that is not in use is not touched just to ask.
-std::uint64_t free_bytes(const DeviceHold& hold) {
-  if (!hold.in_use()) {
-    return hold.driver().devices[static_cast<std::size_t>(hold.ordinal())].memory_bytes;
+std::uint64_t free_bytes(const UsedDevice& used) {
+  if (!used.in_use()) {
+    return used.driver().devices[static_cast<std::size_t>(used.ordinal())].memory_bytes;
   }
-  const DriverTable& driver = hold.driver().table;
+  const DriverTable& driver = used.driver().table;
   std::size_t free = 0;
   std::size_t total = 0;
-  const CUresult status = guarded({&driver, hold.primary(), hold.primary_generation()}, {},
+  const CUresult status = guarded({&driver, used.primary(), used.primary_generation()}, {},
                                   [&] { return driver.mem_get_info(&free, &total); });
   return status == CUDA_SUCCESS ? free : 0;  // one that does not even answer comes last
 }

@@ -111,7 +111,7 @@ void TenantImpl::close() {
   }
   give_back_what_is_left();
   const std::lock_guard lock(mutex_);
-  for (Slot& slot : slots_) slot.current.store(nullptr, std::memory_order_release);
+  for (DeviceEntry& entry : by_device_) entry.current.store(nullptr, std::memory_order_release);
   end_leases();
   closed_.store(true, std::memory_order_release);
   if (gated() != nullptr && !work_hangs_) gated()->mark_over();  // the last use of it

@@ -23,7 +23,7 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
     : broker_(broker),
       identity_(std::move(identity)),
       options_(std::move(options)),
-      slots_(broker.has_driver() ? broker.driver().devices.size() : 0) {
+      by_device_(broker.has_driver() ? broker.driver().devices.size() : 0) {
   if (identity_->id == host_tenant) return;
   if (broker.gate().mode != GateMode::none) {
     gated_tenant(identity_).open(*this, identity_);
@@ -196,7 +196,8 @@ std::shared_ptr<Lease> TenantImpl::renew(int device) {
   // While it closes, only code that ends with it gets in, on the thread that closes it.
   if (closing_by_ != std::thread::id()) lease->users().close();
   if (leases_.empty() || leases_.back() != lease) leases_.push_back(lease);
-  slots_[static_cast<std::size_t>(device)].current.store(lease.get(), std::memory_order_release);
+  by_device_[static_cast<std::size_t>(device)].current.store(lease.get(),
+                                                             std::memory_order_release);
   return lease;
 }
 

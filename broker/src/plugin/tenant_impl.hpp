@@ -115,13 +115,13 @@ class TenantImpl final : private LeaseSource {
                              Budget* budget);
   void close_to_users();
   void end_leases() noexcept;
-  struct Slot {
+  struct DeviceEntry {
     std::atomic<Lease*> current{nullptr};
   };
   Lease* current(int device) const noexcept {  // null: none yet
     const auto index = static_cast<std::size_t>(device);
-    if (device < 0 || index >= slots_.size()) return nullptr;
-    return slots_[index].current.load(std::memory_order_acquire);
+    if (device < 0 || index >= by_device_.size()) return nullptr;
+    return by_device_[index].current.load(std::memory_order_acquire);
   }
   // Each searches the lease in force, and earlier ones that still stand. Null: none matches.
   template <typename Matches>
@@ -140,7 +140,7 @@ class TenantImpl final : private LeaseSource {
   bool relieve(CUcontext context) noexcept override;
   bool holds(CUcontext context) noexcept override;
   bool holds_green(CUgreenCtx green) noexcept override;
-  int device_count() noexcept override { return static_cast<int>(slots_.size()); }
+  int device_count() noexcept override { return static_cast<int>(by_device_.size()); }
   LeaseGeneration generation_of(CUcontext context) noexcept override;
   std::optional<GuardTarget> end_target(const LeaseGeneration& made_in,
                                         Home home) noexcept override;
@@ -154,9 +154,9 @@ class TenantImpl final : private LeaseSource {
   std::shared_ptr<const TenantIdentity> identity_;
   TenantOptions options_;
   bool told_of_limits_ = false;
-  bool resident_ = false;    // code of the tenant stays in the process
-  bool work_hangs_ = false;  // it did not end in its time, when the tenant was closed
-  std::vector<Slot> slots_;  // by device
+  bool resident_ = false;               // code of the tenant stays in the process
+  bool work_hangs_ = false;             // it did not end in its time, when the tenant was closed
+  std::vector<DeviceEntry> by_device_;  // by device
   std::atomic<bool> closed_{false};
   std::atomic<int> graphs_{0};  // to which it is lent
   mutable std::mutex mutex_;    // of all below

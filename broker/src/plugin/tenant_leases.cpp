@@ -75,9 +75,9 @@ bool TenantImpl::has_lease(int device) noexcept {
 
 namespace {
 
-void use(DeviceHold& hold) noexcept {
+void use(UsedDevice& used) noexcept {
   try {
-    hold.use();
+    used.use();
   } catch (...) {  // NOLINT(bugprone-empty-catch): not in use, then
   }
 }
@@ -87,20 +87,20 @@ void use(DeviceHold& hold) noexcept {
 int TenantImpl::find_device(CUcontext context) noexcept {
   if (const auto lease = lease_with(context)) return lease->device_ordinal();
   for (int device = 0; device < device_count(); ++device) {
-    DeviceHold& hold = broker_.leases().device(device);
+    UsedDevice& used = broker_.leases().device(device);
     // The runtime library may have made it a moment ago, by ways that nobody sees.
-    if (!hold.in_use() && hold.primary_is_active()) use(hold);
-    if (hold.in_use() && hold.primary() == context) return device;
+    if (!used.in_use() && used.primary_is_active()) use(used);
+    if (used.in_use() && used.primary() == context) return device;
   }
   return -1;
 }
 
 int TenantImpl::find_unused_device(CUcontext context) noexcept {
   for (int device = 0; device < device_count(); ++device) {
-    DeviceHold& hold = broker_.leases().device(device);
-    if (hold.in_use()) continue;
-    use(hold);
-    if (hold.in_use() && hold.primary() == context) return device;
+    UsedDevice& used = broker_.leases().device(device);
+    if (used.in_use()) continue;
+    use(used);
+    if (used.in_use() && used.primary() == context) return device;
   }
   const auto ended =
       find_lease([&](const Lease& one) { return one.ended_early() && one.has_context(context); });
@@ -113,8 +113,8 @@ bool TenantImpl::relieve(CUcontext context) noexcept {
   const int device = find_device(context);
   if (device < 0) return false;
   const auto lease = lease_with(context);
-  DeviceHold& hold = broker_.leases().device(device);
-  return (lease != nullptr ? lease->family() : hold.family())->wait_for_put_off() || hold.relieve();
+  UsedDevice& used = broker_.leases().device(device);
+  return (lease != nullptr ? lease->family() : used.family())->wait_for_put_off() || used.relieve();
 }
 
 bool TenantImpl::holds(CUcontext context) noexcept {
@@ -142,11 +142,11 @@ std::optional<GuardTarget> TenantImpl::end_target(const LeaseGeneration& made_in
   // That generation has ended, and a private context with all that was made in it.
   if (made_in.kind == LeaseKind::private_own && home != Home::device) return std::nullopt;
   if (made_in.kind == LeaseKind::green && home == Home::context) return std::nullopt;
-  DeviceHold& hold = broker_.leases().device(made_in.device);
-  if (hold.fault().happened() || hold.primary_generation() != made_in.primary_generation) {
+  UsedDevice& used = broker_.leases().device(made_in.device);
+  if (used.fault().happened() || used.primary_generation() != made_in.primary_generation) {
     return std::nullopt;
   }
-  return GuardTarget{&broker_.driver().table, hold.primary(), made_in.primary_generation, nullptr};
+  return GuardTarget{&broker_.driver().table, used.primary(), made_in.primary_generation, nullptr};
 }
 
 Waiting TenantImpl::waiting(CUcontext context) noexcept {
@@ -171,16 +171,16 @@ std::optional<CUresult> TenantImpl::end(const LeaseGeneration& made_in,
     if (thing.after) thing.after(Lease::gone);
     return Lease::gone;
   }
-  DeviceHold& hold = broker_.leases().device(made_in.device);
+  UsedDevice& used = broker_.leases().device(made_in.device);
   try {
     const auto elsewhere = identity_->hung.on_other_device(made_in.device);
     EndRequest ending{identity_,   thing.what, thing.bytes,           thing.may_wait,
                       thing.quiet, {},         std::move(thing.after)};
-    ending.perform = [&hold, where = *where, call = std::move(thing.call)] {
-      if (!hold.primary_is_current(where.generation)) return Lease::gone;
+    ending.perform = [&used, where = *where, call = std::move(thing.call)] {
+      if (!used.primary_is_current(where.generation)) return Lease::gone;
       return call_in(*where.driver, where.context, call);
     };
-    return (elsewhere != nullptr ? elsewhere : hold.family())->end(std::move(ending));
+    return (elsewhere != nullptr ? elsewhere : used.family())->end(std::move(ending));
   } catch (...) {  // out of memory: it stays
     return std::nullopt;
   }

@@ -151,7 +151,7 @@ GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions 
       done_jobs_(std::make_shared<DoneJobs>(options_.graph.on_done)),
       worker_(worker_options(options_, in_charge_, done_jobs_)),
       lent_devices_(std::make_shared<LentDevices>(*this)),
-      slots_(options_.graph.jobs_in_flight),
+      flights_(options_.graph.jobs_in_flight),
       outcomes_(2 * std::size_t{options_.graph.jobs_in_flight}, JobOutcome::forgotten) {
   set_up();
 }
@@ -219,7 +219,7 @@ Json GraphClient::ask(GraphCall type, const Json& question) {
 void GraphClient::drop_blocks() noexcept {
   document_ = {};
   done_board_ = {};
-  for (Slot& slot : slots_) slot.block = {};
+  for (Flight& flight : flights_) flight.block = {};
 }
 
 void GraphClient::start_process() {
@@ -425,7 +425,7 @@ void GraphClient::deactivate() {
   if (was_active) ++settings_;
   if (std::exchange(stand_by_fits_, false)) prepare_stand_by();  // which is deactivated, too
   give_up_jobs();
-  links_.clear();
+  relays_.clear();
   if (!is_set_up() || !was_active) return;
   const Json states = ask(graph_deactivate, Json::object());
   done_jobs_->look();

@@ -22,7 +22,7 @@
 #include "graph/delay_lines.hpp"
 #include "plugin/foreign_text.hpp"
 #include "worker/done_jobs.hpp"
-#include "worker/graph_part.hpp"
+#include "worker/graph_segment.hpp"
 #include "worker/graph_wire.hpp"
 #include "worker/lent_devices.hpp"
 #include "worker/scheduling.hpp"
@@ -39,7 +39,7 @@ void check_activation(const WorkerGraphDescription& graph, Media media,
                       const ActivationSizes& sizes, const std::vector<GraphPort>& inputs,
                       const std::vector<GraphPort>& outputs);
 
-class GraphClient final : public GraphPart {
+class GraphClient final : public GraphSegment {
  public:
   // A stand-by has its plug-ins, and waits for its turn.
   enum class Role : std::uint8_t { in_charge, stand_by };
@@ -81,9 +81,9 @@ class GraphClient final : public GraphPart {
 
   WorkerBuffer lend(std::size_t bytes) override;
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) override;
-  void make_link(const void* name, std::uint64_t bytes, int device) override;
-  Descriptor release_link(const void* name) override;
-  void take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) override;
+  void make_relay(const void* name, std::uint64_t bytes, int device) override;
+  Descriptor release_relay(const void* name) override;
+  void take_relay(Descriptor file, const void* name, std::uint64_t bytes, int device) override;
   // The host has ended it, and no job uses it.
   void take_back(LentDevice& device) noexcept;
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
@@ -115,7 +115,7 @@ class GraphClient final : public GraphPart {
     std::vector<std::string> texts;
     std::optional<std::vector<std::byte>> state;  // the last that was seen
   };
-  struct Slot {
+  struct Flight {
     std::uint64_t job = 0;  // 0: it is free
     std::uint64_t in_worker = 0;
     WorkerBuffer block;
@@ -184,29 +184,29 @@ class GraphClient final : public GraphPart {
   JobOutcome process_once(const JobBuffers& buffers, const JobInfo& job,
                           const WorkerJobEvents& events);
   JobReply send_job(GraphCall type, const JobMessage& message);
-  JobReply start(GraphCall type, Slot& slot, const JobBuffers& buffers, const JobInfo& job,
+  JobReply start(GraphCall type, Flight& flight, const JobBuffers& buffers, const JobInfo& job,
                  const WorkerJobEvents& events);
-  void check_job(Slot& slot, const JobBuffers& buffers, const JobInfo& job,
+  void check_job(Flight& flight, const JobBuffers& buffers, const JobInfo& job,
                  const WorkerJobEvents& events);
   void check_changes(const JobInfo& job, const WorkerJobEvents& events) const;
   void measure_buffers(const JobBuffers& buffers, const JobInfo& job);
-  BufferPlace place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const;
+  BufferPlace place_of(const void* buffer, std::uint64_t bytes, Flight& flight) const;
   const GraphPort& port_of(std::size_t buffer) const;
   BufferPlace device_place_of(const GraphPort& end, const void* buffer, std::uint64_t bytes,
-                              Slot& slot) const;
+                              Flight& flight) const;
   std::uint64_t pass(const Descriptor& file);
   void give(LentDevice& device);
   WorkerDeviceBuffer register_lent(std::shared_ptr<LentDevice> lent);
-  static void end_devices(Slot& slot) noexcept;
-  static void hold_blocks(const Slot& slot) noexcept;
-  static void end_slot(Slot& slot) noexcept;
+  static void end_devices(Flight& flight) noexcept;
+  static void hold_blocks(const Flight& flight) noexcept;
+  static void end_flight(Flight& flight) noexcept;
   void keep_values(const WorkerJobEvents& events, std::uint32_t frames);
-  void copy_outputs(const Slot& slot, JobOutcome outcome) const;
+  void copy_outputs(const Flight& flight, JobOutcome outcome) const;
   std::uint32_t result_bytes(std::size_t output) const;
-  const Slot* oldest() const noexcept;
-  Slot* oldest() noexcept { return const_cast<Slot*>(std::as_const(*this).oldest()); }
-  Slot& free_slot();
-  JobOutcome end_job(const Slot& slot);
+  const Flight* oldest() const noexcept;
+  Flight* oldest() noexcept { return const_cast<Flight*>(std::as_const(*this).oldest()); }
+  Flight& free_flight();
+  JobOutcome end_job(const Flight& flight);
   void finish_oldest();
   void lose_jobs() noexcept;
 
@@ -214,11 +214,11 @@ class GraphClient final : public GraphPart {
   bool has_dry_sound() const noexcept;
   bool becomes_dry(const Error& error) const noexcept;
   std::vector<std::optional<HostDelayLine>> make_dry_lines(std::uint64_t latency) const;
-  void keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo& job);
-  void give_dry(Slot& slot) noexcept;
+  void keep_dry(Flight& flight, const JobBuffers& buffers, const JobInfo& job);
+  void give_dry(Flight& flight) noexcept;
   void give_up_jobs() noexcept;
   void tell_of_lost_jobs();
-  std::optional<JobReply> start_or_dry(GraphCall type, Slot& slot, const JobBuffers& buffers,
+  std::optional<JobReply> start_or_dry(GraphCall type, Flight& flight, const JobBuffers& buffers,
                                        const JobInfo& job, const WorkerJobEvents& events);
   void check_submitted(std::uint64_t job) const;
 
@@ -261,8 +261,8 @@ class GraphClient final : public GraphPart {
   std::vector<ImageRegion> regions_;
 
   std::shared_ptr<LentDevices> lent_devices_;
-  std::vector<WorkerDeviceBuffer> links_;
-  std::vector<Slot> slots_;
+  std::vector<WorkerDeviceBuffer> relays_;
+  std::vector<Flight> flights_;
   std::vector<std::uint64_t> sizes_of_;  // of the job's buffers
   std::vector<JobOutcome> outcomes_;     // of the last jobs, by their numbers
   std::uint64_t last_job_ = 0;

@@ -114,7 +114,7 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
 }
 
 // The place of a buffer from `lend`. Any other buffer gets block 0, and `start` gives it an offset.
-BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes, Slot& slot) const {
+BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes, Flight& flight) const {
   const auto block = worker_.impl_->find_block(buffer);
   if (!block) return {0, 0, bytes, 0};
   const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(buffer) -
@@ -124,7 +124,7 @@ BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes, Slot&
                std::to_string(offset) + " of a lent block that has " +
                std::to_string(block->memory.bytes()) + "; lend more, or begin earlier");
   }
-  slot.lent.push_back(block);
+  flight.lent.push_back(block);
   return {block->handle, offset, bytes, 0};
 }
 
@@ -142,7 +142,7 @@ void GraphClient::check_changes(const JobInfo& job, const WorkerJobEvents& event
 }
 
 // Before the worker sees it. A job that is refused changes nothing.
-void GraphClient::check_job(Slot& slot, const JobBuffers& buffers, const JobInfo& job,
+void GraphClient::check_job(Flight& flight, const JobBuffers& buffers, const JobInfo& job,
                             const WorkerJobEvents& events) {
   if (job.width == 0 || job.height == 0) refuse_job("the job's width or height is 0");
   measure_buffers(buffers, job);
@@ -154,25 +154,25 @@ void GraphClient::check_job(Slot& slot, const JobBuffers& buffers, const JobInfo
   std::uint64_t bytes = sizes_of_.size() * sizeof(BufferPlace) +
                         job.extents.size() * sizeof(ImageRegion) +
                         events.changes.size() * sizeof(WorkerParameterChange);
-  slot.places.clear();
-  slot.lent.clear();
-  slot.devices.clear();
+  flight.places.clear();
+  flight.lent.clear();
+  flight.devices.clear();
   const std::size_t inputs = buffers.inputs.size();
   for (std::size_t i = 0; i < sizes_of_.size(); ++i) {
     const void* const buffer = i < inputs ? buffers.inputs[i] : buffers.outputs[i - inputs];
     const GraphPort& port = port_of(i);
-    BufferPlace place = port.on_device ? device_place_of(port, buffer, sizes_of_[i], slot)
-                                       : place_of(buffer, sizes_of_[i], slot);
+    BufferPlace place = port.on_device ? device_place_of(port, buffer, sizes_of_[i], flight)
+                                       : place_of(buffer, sizes_of_[i], flight);
     if (place.block == 0) {
       place.offset = aligned(bytes);
       bytes = place.offset + place.bytes;
     }
-    slot.places.push_back(place);
+    flight.places.push_back(place);
   }
   if (bytes > most_bytes) refuse_job("the job's buffers have more than 1 TiB together");
-  slot.bytes = aligned(bytes);
-  slot.outputs.assign(buffers.outputs.begin(), buffers.outputs.end());
-  if (has_dry_sound()) keep_dry(slot, buffers, job);
+  flight.bytes = aligned(bytes);
+  flight.outputs.assign(buffers.outputs.begin(), buffers.outputs.end());
+  if (has_dry_sound()) keep_dry(flight, buffers, job);
 }
 
 }  // namespace ctxbroker::detail

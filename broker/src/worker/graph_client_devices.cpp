@@ -58,12 +58,12 @@ WorkerDeviceBuffer GraphClient::register_lent(std::shared_ptr<LentDevice> lent) 
   return WorkerDeviceBuffer(std::move(lent));
 }
 
-void GraphClient::make_link(const void* name, std::uint64_t bytes, int device) {
+void GraphClient::make_relay(const void* name, std::uint64_t bytes, int device) {
   set_up();
-  take_link(Descriptor(), name, bytes, device);
+  take_relay(Descriptor(), name, bytes, device);
 }
 
-Descriptor GraphClient::release_link(const void* name) {
+Descriptor GraphClient::release_relay(const void* name) {
   const auto& all = lent_devices_->all;
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& one) {
     return one->is_made && one->address == reinterpret_cast<std::uintptr_t>(name);
@@ -72,20 +72,20 @@ Descriptor GraphClient::release_link(const void* name) {
 }
 
 // Without a file, the process makes it. If the process ends here, the next one gets it.
-void GraphClient::take_link(Descriptor file, const void* name, std::uint64_t bytes, int device) {
+void GraphClient::take_relay(Descriptor file, const void* name, std::uint64_t bytes, int device) {
   const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(name));
-  std::erase_if(links_, [&](const auto& one) { return one.address() == address; });
+  std::erase_if(relays_, [&](const auto& one) { return one.address() == address; });
   const auto lent = std::make_shared<LentDevice>();
   lent->is_made = file.get() < 0;
   lent->file = std::move(file);
   lent->address = address;
   lent->bytes = bytes;
   lent->device = device;
-  links_.push_back(register_lent(lent));
+  relays_.push_back(register_lent(lent));
   try {
     if (is_set_up()) give(*lent);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::context_lost) links_.pop_back();
+    if (error.kind() != ErrorKind::context_lost) relays_.pop_back();
     throw;
   }
 }
@@ -121,12 +121,12 @@ void GraphClient::take_back(LentDevice& device) noexcept {
   }
 }
 
-void GraphClient::end_devices(Slot& slot) noexcept {
-  for (const auto& device : slot.devices) {
+void GraphClient::end_devices(Flight& flight) noexcept {
+  for (const auto& device : flight.devices) {
     if (--device->jobs != 0 || !device->is_over) continue;
     if (const auto owner = device->owner.lock()) owner->client.take_back(*device);
   }
-  slot.devices.clear();
+  flight.devices.clear();
 }
 
 // The buffers of a job are inputs, then outputs.
@@ -138,7 +138,7 @@ const GraphPort& GraphClient::port_of(std::size_t buffer) const {
 
 // What the host has ended counts no more, because its address may be that of other memory now.
 BufferPlace GraphClient::device_place_of(const GraphPort& port, const void* buffer,
-                                         std::uint64_t bytes, Slot& slot) const {
+                                         std::uint64_t bytes, Flight& flight) const {
   const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(buffer));
   const auto& all = lent_devices_->all;
   const auto found = std::find_if(all.rbegin(), all.rend(), [&](const auto& one) {
@@ -159,7 +159,7 @@ BufferPlace GraphClient::device_place_of(const GraphPort& port, const void* buff
            std::to_string(offset) + " of lent device memory that has " +
            std::to_string((*found)->bytes) + "; lend more, or begin earlier");
   }
-  slot.devices.push_back(*found);
+  flight.devices.push_back(*found);
   return {(*found)->handle, offset, bytes, 1};
 }
 

@@ -37,14 +37,14 @@ std::vector<std::optional<HostDelayLine>> GraphClient::make_dry_lines(std::uint6
 
 // In memory that the worker cannot reach. Each output is the first input of its format, delayed, or
 // silence.
-void GraphClient::keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo& job) {
+void GraphClient::keep_dry(Flight& flight, const JobBuffers& buffers, const JobInfo& job) {
   const bool is_new = dry_begins_anew_ || job.discontinuity || job.height != dry_channels_;
   dry_begins_anew_ = false;
   dry_channels_ = job.height;
   const std::size_t inputs = buffers.inputs.size();
-  slot.dry.resize(buffers.outputs.size());
-  for (std::size_t o = 0; o < slot.dry.size(); ++o) {
-    std::vector<std::byte>& dry = slot.dry[o];
+  flight.dry.resize(buffers.outputs.size());
+  for (std::size_t o = 0; o < flight.dry.size(); ++o) {
+    std::vector<std::byte>& dry = flight.dry[o];
     const std::uint64_t bytes = sizes_of_[inputs + o];
     dry.resize(bytes);
     std::optional<HostDelayLine>& line = dry_lines_[o];
@@ -64,21 +64,21 @@ void GraphClient::keep_dry(Slot& slot, const JobBuffers& buffers, const JobInfo&
   }
 }
 
-void GraphClient::give_dry(Slot& slot) noexcept {
-  for (std::size_t o = 0; o < slot.dry.size(); ++o) {
-    std::memcpy(slot.outputs[o], slot.dry[o].data(), slot.dry[o].size());
+void GraphClient::give_dry(Flight& flight) noexcept {
+  for (std::size_t o = 0; o < flight.dry.size(); ++o) {
+    std::memcpy(flight.outputs[o], flight.dry[o].data(), flight.dry[o].size());
   }
-  end_slot(slot);
+  end_flight(flight);
   ++dry_jobs_;
 }
 
 // The process has them no more.
 void GraphClient::give_up_jobs() noexcept {
   if (!has_dry_sound()) return lose_jobs();
-  while (Slot* const slot = oldest()) {
-    outcomes_[slot->job % outcomes_.size()] = JobOutcome::dry;
-    done_jobs_->tell(slot->job);
-    give_dry(*slot);
+  while (Flight* const flight = oldest()) {
+    outcomes_[flight->job % outcomes_.size()] = JobOutcome::dry;
+    done_jobs_->tell(flight->job);
+    give_dry(*flight);
   }
 }
 
@@ -98,18 +98,18 @@ std::uint64_t GraphClient::skip_job() {
 }
 
 // Nothing: the process is away, or ends with the job.
-std::optional<JobReply> GraphClient::start_or_dry(GraphCall type, Slot& slot,
+std::optional<JobReply> GraphClient::start_or_dry(GraphCall type, Flight& flight,
                                                   const JobBuffers& buffers, const JobInfo& job,
                                                   const WorkerJobEvents& events) {
   try {
-    if (!has_dry_sound() || is_set_up()) return start(type, slot, buffers, job, events);
+    if (!has_dry_sound() || is_set_up()) return start(type, flight, buffers, job, events);
   } catch (const Error& error) {
     if (!becomes_dry(error)) throw;
   }
   give_up_jobs();
-  slot.lent.clear();  // it was not counted as their job
-  slot.devices.clear();
-  give_dry(slot);
+  flight.lent.clear();  // it was not counted as their job
+  flight.devices.clear();
+  give_dry(flight);
   keep_values(events, job.width);
   return {};
 }

@@ -84,48 +84,49 @@ WorkerBuffer GraphClient::lend(std::size_t bytes) {
 }
 
 // The worker keeps a block that the host has ended until no job in flight uses it.
-void GraphClient::hold_blocks(const Slot& slot) noexcept {
-  for (const auto& block : slot.lent) ++block->jobs;
-  for (const auto& device : slot.devices) ++device->jobs;
+void GraphClient::hold_blocks(const Flight& flight) noexcept {
+  for (const auto& block : flight.lent) ++block->jobs;
+  for (const auto& device : flight.devices) ++device->jobs;
 }
 
-void GraphClient::end_slot(Slot& slot) noexcept {
-  slot.job = 0;
-  for (const auto& block : slot.lent) {
+void GraphClient::end_flight(Flight& flight) noexcept {
+  flight.job = 0;
+  for (const auto& block : flight.lent) {
     if (--block->jobs != 0 || !block->is_over) continue;
     if (const auto owner = block->find_owner()) owner->take_back(*block);
   }
-  slot.lent.clear();
-  end_devices(slot);
+  flight.lent.clear();
+  end_devices(flight);
 }
 
 // Copies the inputs that are not lent, and sends the job. After check_job.
-JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffers,
+JobReply GraphClient::start(GraphCall type, Flight& flight, const JobBuffers& buffers,
                             const JobInfo& job, const WorkerJobEvents& events) {
-  if (slot.block.bytes() < slot.bytes) {
-    slot.block = WorkerBuffer(worker_.impl_->lend(slot.bytes, WorkerImpl::LentTo::this_process));
+  if (flight.block.bytes() < flight.bytes) {
+    flight.block =
+        WorkerBuffer(worker_.impl_->lend(flight.bytes, WorkerImpl::LentTo::this_process));
   }
   const std::size_t inputs = buffers.inputs.size();
 
-  auto* const begin = static_cast<std::byte*>(slot.block.data());
+  auto* const begin = static_cast<std::byte*>(flight.block.data());
   std::byte* at = begin;
   const auto put = [&](const auto& values) {
     const std::size_t size = values.size() * sizeof values[0];
     if (size != 0) std::memcpy(at, values.data(), size);
     at += size;
   };
-  put(slot.places);
+  put(flight.places);
   put(job.extents);
   put(events.changes);
   for (std::size_t i = 0; i < inputs; ++i) {
-    const BufferPlace& place = slot.places[i];
+    const BufferPlace& place = flight.places[i];
     if (place.block == 0) std::memcpy(begin + place.offset, buffers.inputs[i], place.bytes);
   }
 
   JobMessage message;
   message.epoch = epoch_;
-  message.block = slot.block.handle();
-  message.bytes = slot.bytes;
+  message.block = flight.block.handle();
+  message.bytes = flight.bytes;
   message.width = job.width;
   message.height = job.height;
   message.position = job.position;
@@ -144,7 +145,7 @@ JobReply GraphClient::start(GraphCall type, Slot& slot, const JobBuffers& buffer
   const JobReply reply = send_job(type, message);
   discontinuity_ = false;
   keep_values(events, job.width);
-  slot.in_worker = reply.job;
+  flight.in_worker = reply.job;
   return reply;
 }
 
@@ -155,28 +156,28 @@ void GraphClient::keep_values(const WorkerJobEvents& events, std::uint32_t frame
   }
 }
 
-void GraphClient::copy_outputs(const Slot& slot, JobOutcome outcome) const {
+void GraphClient::copy_outputs(const Flight& flight, JobOutcome outcome) const {
   if (!is_complete(outcome) && outcome != JobOutcome::dry) return;
-  const auto* const begin = static_cast<const std::byte*>(slot.block.data());
-  const std::size_t inputs = slot.places.size() - slot.outputs.size();
-  for (std::size_t i = 0; i < slot.outputs.size(); ++i) {
-    const BufferPlace& place = slot.places[inputs + i];
-    if (place.block == 0) std::memcpy(slot.outputs[i], begin + place.offset, place.bytes);
+  const auto* const begin = static_cast<const std::byte*>(flight.block.data());
+  const std::size_t inputs = flight.places.size() - flight.outputs.size();
+  for (std::size_t i = 0; i < flight.outputs.size(); ++i) {
+    const BufferPlace& place = flight.places[inputs + i];
+    if (place.block == 0) std::memcpy(flight.outputs[i], begin + place.offset, place.bytes);
   }
 }
 
-const GraphClient::Slot* GraphClient::oldest() const noexcept {
-  const Slot* found = nullptr;
-  for (const Slot& slot : slots_) {
-    if (slot.job != 0 && (found == nullptr || slot.job < found->job)) found = &slot;
+const GraphClient::Flight* GraphClient::oldest() const noexcept {
+  const Flight* found = nullptr;
+  for (const Flight& flight : flights_) {
+    if (flight.job != 0 && (found == nullptr || flight.job < found->job)) found = &flight;
   }
   return found;
 }
 
-GraphClient::Slot& GraphClient::free_slot() {
+GraphClient::Flight& GraphClient::free_flight() {
   for (;;) {
-    for (Slot& slot : slots_) {
-      if (slot.job == 0) return slot;
+    for (Flight& flight : flights_) {
+      if (flight.job == 0) return flight;
     }
     finish_oldest();
   }
@@ -184,17 +185,17 @@ GraphClient::Slot& GraphClient::free_slot() {
 
 void GraphClient::lose_jobs() noexcept {
   done_jobs_->forget();
-  for (Slot& slot : slots_) {
-    if (slot.job != 0) end_slot(slot);
+  for (Flight& flight : flights_) {
+    if (flight.job != 0) end_flight(flight);
   }
 }
 
 // Waits for it in the worker.
-JobOutcome GraphClient::end_job(const Slot& slot) {
+JobOutcome GraphClient::end_job(const Flight& flight) {
   if (!is_set_up()) stale();
   JobMessage message;
   message.epoch = epoch_;
-  message.job = slot.in_worker;
+  message.job = flight.in_worker;
   return static_cast<JobOutcome>(send_job(graph_finish, message).outcome);
 }
 
@@ -207,9 +208,9 @@ GraphClient::~GraphClient() {
   }
   try {
     while (is_set_up() && oldest() != nullptr) {
-      Slot& slot = *oldest();
-      end_job(slot);
-      end_slot(slot);
+      Flight& flight = *oldest();
+      end_job(flight);
+      end_flight(flight);
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): then the worker's graph has none in flight
   }
@@ -217,10 +218,10 @@ GraphClient::~GraphClient() {
 }
 
 void GraphClient::finish_oldest() {
-  Slot& slot = *oldest();
+  Flight& flight = *oldest();
   JobOutcome outcome = JobOutcome::forgotten;
   try {
-    outcome = end_job(slot);
+    outcome = end_job(flight);
   } catch (const Error& error) {
     if (becomes_dry(error)) return give_up_jobs();
     lose_jobs();
@@ -229,26 +230,26 @@ void GraphClient::finish_oldest() {
     lose_jobs();
     throw;
   }
-  copy_outputs(slot, outcome);
-  outcomes_[slot.job % outcomes_.size()] = outcome;
-  if (is_complete(outcome)) done_jobs_->tell(slot.job);
-  end_slot(slot);
+  copy_outputs(flight, outcome);
+  outcomes_[flight.job % outcomes_.size()] = outcome;
+  if (is_complete(outcome)) done_jobs_->tell(flight.job);
+  end_flight(flight);
 }
 
 std::uint64_t GraphClient::submit(const JobBuffers& buffers, const JobInfo& job,
                                   const WorkerJobEvents& events) {
   check_active();
   get_ready();
-  Slot& slot = free_slot();
-  check_job(slot, buffers, job, events);
-  const bool is_started = start_or_dry(graph_submit, slot, buffers, job, events).has_value();
+  Flight& flight = free_flight();
+  check_job(flight, buffers, job, events);
+  const bool is_started = start_or_dry(graph_submit, flight, buffers, job, events).has_value();
   const std::uint64_t number = ++last_job_;
   outcomes_[number % outcomes_.size()] = is_started ? JobOutcome::forgotten : JobOutcome::dry;
   if (is_started) {
-    slot.job = number;
-    hold_blocks(slot);
+    flight.job = number;
+    hold_blocks(flight);
   }
-  done_jobs_->add(is_started ? slot.in_worker : 0, number);
+  done_jobs_->add(is_started ? flight.in_worker : 0, number);
   return number;
 }
 
@@ -262,12 +263,12 @@ void GraphClient::check_submitted(std::uint64_t job) const {
 // If the worker has ended, finish need not wait to say so.
 bool GraphClient::is_done(std::uint64_t job) {
   check_submitted(job);
-  const auto slot =
-      std::find_if(slots_.begin(), slots_.end(), [&](const Slot& one) { return one.job == job; });
-  if (slot == slots_.end() || !is_set_up()) return true;
+  const auto flight = std::find_if(flights_.begin(), flights_.end(),
+                                   [&](const Flight& one) { return one.job == job; });
+  if (flight == flights_.end() || !is_set_up()) return true;
   JobMessage message;
   message.epoch = epoch_;
-  message.job = slot->in_worker;
+  message.job = flight->in_worker;
   try {
     return send_job(graph_is_done, message).outcome != 0;
   } catch (const Error& error) {
@@ -278,7 +279,8 @@ bool GraphClient::is_done(std::uint64_t job) {
 
 JobOutcome GraphClient::finish(std::uint64_t job) {
   check_submitted(job);
-  for (Slot* slot = oldest(); slot != nullptr && slot->job <= job; slot = oldest()) finish_oldest();
+  for (Flight* flight = oldest(); flight != nullptr && flight->job <= job; flight = oldest())
+    finish_oldest();
   return last_job_ - job < outcomes_.size() ? outcomes_[job % outcomes_.size()]
                                             : JobOutcome::forgotten;
 }
@@ -315,16 +317,16 @@ JobOutcome GraphClient::process_once(const JobBuffers& buffers, const JobInfo& j
                                      const WorkerJobEvents& events) {
   check_active();
   get_ready();
-  Slot& slot = slots_.front();
-  check_job(slot, buffers, job, events);
-  const auto reply = start_or_dry(graph_process, slot, buffers, job, events);
+  Flight& flight = flights_.front();
+  check_job(flight, buffers, job, events);
+  const auto reply = start_or_dry(graph_process, flight, buffers, job, events);
   const auto outcome = reply ? static_cast<JobOutcome>(reply->outcome) : JobOutcome::dry;
   const std::uint64_t number = ++last_job_;
   outcomes_[number % outcomes_.size()] = outcome;
   if (reply) {
-    copy_outputs(slot, outcome);
-    slot.lent.clear();
-    slot.devices.clear();
+    copy_outputs(flight, outcome);
+    flight.lent.clear();
+    flight.devices.clear();
   }
   const bool goes_on = reply && !is_complete(outcome);
   done_jobs_->add(goes_on ? reply->job : 0, number);

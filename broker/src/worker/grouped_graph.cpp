@@ -12,7 +12,7 @@
 #include "ctxbroker/policy.hpp"
 #include "plugin/description_json.hpp"
 #include "worker/graph_client.hpp"
-#include "worker/host_part.hpp"
+#include "worker/host_segment.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -115,9 +115,9 @@ void take_formats(std::vector<GraphPort>& ports, const std::vector<GraphPort>& f
 }
 
 std::vector<GraphPort> with_formats(std::vector<GraphPort> ports, const std::vector<Index>& values,
-                                    const Wiring& wiring, const std::vector<bool>& links) {
+                                    const Wiring& wiring, const std::vector<bool>& relays) {
   for (std::size_t i = 0; i < ports.size(); ++i) {
-    ports[i].on_device = links[values[i]];
+    ports[i].on_device = relays[values[i]];
     const Format& format = wiring.values[values[i]].format;
     if (format.result_bytes != 0) continue;
     ports[i].channels = format.channels;
@@ -126,9 +126,10 @@ std::vector<GraphPort> with_formats(std::vector<GraphPort> ports, const std::vec
   return ports;
 }
 
-std::unique_ptr<GraphPart> make_part(WorkerGraphDescription graph, WorkerGraphOptions options,
-                                     bool in_host) {
-  if (in_host) return std::make_unique<HostPart>(*options.broker, std::move(graph), options.graph);
+std::unique_ptr<GraphSegment> make_part(WorkerGraphDescription graph, WorkerGraphOptions options,
+                                        bool in_host) {
+  if (in_host)
+    return std::make_unique<HostSegment>(*options.broker, std::move(graph), options.graph);
   return std::make_unique<GraphClient>(std::move(graph), std::move(options));
 }
 
@@ -147,7 +148,7 @@ GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraph
     for (std::size_t i = 0; i < groups_[g].nodes.size(); ++i) {
       const Index n = groups_[g].nodes[i];
       place_[n] = {g, i};
-      if (said[n]) check_as_described(parts_[g]->description(i), *said[n]);
+      if (said[n]) check_as_described(segments_[g]->description(i), *said[n]);
     }
   }
   if (options.dry_while_away) allow_dry_pictures();
@@ -159,13 +160,13 @@ GroupedGraph::GroupedGraph(WorkerGraphDescription description, const WorkerGraph
 
 std::vector<const PluginDescription*> GroupedGraph::plugins() const {
   std::vector<const PluginDescription*> all;
-  for (const auto& [process, node] : place_) all.push_back(&parts_[process]->description(node));
+  for (const auto& [process, node] : place_) all.push_back(&segments_[process]->description(node));
   return all;
 }
 
 // The processes all at once, because each takes a while.
 void GroupedGraph::start(const WorkerGraphOptions& options) {
-  std::vector<std::future<std::unique_ptr<GraphPart>>> started;
+  std::vector<std::future<std::unique_ptr<GraphSegment>>> started;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     WorkerGraphOptions own = options;
     if (groups_.size() > 1) own.worker.name = name_of(options.worker.name, groups_[g]);
@@ -178,7 +179,7 @@ void GroupedGraph::start(const WorkerGraphOptions& options) {
     started.push_back(std::async(is_async ? std::launch::async : std::launch::deferred, make_part,
                                  groups_[g].graph, std::move(own), in_host));
   }
-  for (auto& one : started) parts_.push_back(one.get());
+  for (auto& one : started) segments_.push_back(one.get());
 }
 
 // Returns what the plug-ins are said to be, if that had to be known.
@@ -219,7 +220,7 @@ GroupedGraph::Place GroupedGraph::place(std::size_t node) const {
   if (node >= place_.size()) {
     throw Error(ErrorKind::invalid_argument, "graph: there is no node " + std::to_string(node));
   }
-  return {*parts_[place_[node].first], place_[node].second, place_[node].first};
+  return {*segments_[place_[node].first], place_[node].second, place_[node].first};
 }
 
 void GroupedGraph::check_active() const {
@@ -246,9 +247,9 @@ void GroupedGraph::check_in_host_memory(const std::vector<GraphPort>& ports) con
 }
 
 WorkerDeviceBuffer GroupedGraph::lend(const ctxbroker::DeviceMemory& memory) {
-  if (parts_.size() == 1) return parts_.front()->lend(memory);
+  if (segments_.size() == 1) return segments_.front()->lend(memory);
   throw Error(ErrorKind::invalid_argument,
-              "graph: it is in " + std::to_string(parts_.size()) +
+              "graph: it is in " + std::to_string(segments_.size()) +
                   " processes, and device memory can be lent to one only; use "
                   "WorkerGrouping::together, or host memory");
 }
@@ -262,26 +263,26 @@ void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphPort>
   sizes_ = sizes;
   if (is_whole()) {
     active_ = false;
-    parts_.front()->activate(sizes, inputs, outputs);
+    segments_.front()->activate(sizes, inputs, outputs);
   } else {
     deactivate();
     GraphDescription graph = graph_of(wired_);
     take_formats(graph.inputs, inputs);
     take_formats(graph.outputs, outputs);
     const Wiring whole = wire(graph, plugins(), sizes);
-    const std::vector<bool> links = find_links(whole), none(links.size());
-    activate_parts(whole, links);
+    const std::vector<bool> relays = find_relays(whole), none(relays.size());
+    activate_segments(whole, relays);
     // Known only now, because the plug-ins have said which frames they need.
-    const std::vector<bool> usable = read_once(links);
-    if (usable != links) activate_parts(whole, usable);
+    const std::vector<bool> usable = read_once(relays);
+    if (usable != relays) activate_segments(whole, usable);
     try {
-      make_links(usable);
+      make_relays(usable);
     } catch (const std::exception& error) {
       recorder_.record(
           Severity::info, host_tenant, name_, "worker",
           std::string("pictures go from process to process through host memory: ") + error.what());
       deactivate();
-      activate_parts(whole, none);
+      activate_segments(whole, none);
     }
   }
   description_.inputs = std::move(inputs);
@@ -290,12 +291,12 @@ void GroupedGraph::activate(const ActivationSizes& sizes, std::vector<GraphPort>
 }
 
 // All, or none.
-void GroupedGraph::activate_parts(const Wiring& whole, const std::vector<bool>& links) {
+void GroupedGraph::activate_segments(const Wiring& whole, const std::vector<bool>& relays) {
   try {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const Group& group = groups_[g];
-      parts_[g]->activate(sizes_, with_formats(group.graph.inputs, group.inputs, whole, links),
-                          with_formats(group.graph.outputs, group.outputs, whole, links));
+      segments_[g]->activate(sizes_, with_formats(group.graph.inputs, group.inputs, whole, relays),
+                             with_formats(group.graph.outputs, group.outputs, whole, relays));
     }
     make_steps(whole);
   } catch (...) {
@@ -308,12 +309,12 @@ void GroupedGraph::activate_parts(const Wiring& whole, const std::vector<bool>& 
   }
 }
 
-// Also when one fails. Then it throws the first error. Who reads a link comes before who has made
+// Also when one fails. Then it throws the first error. Who reads a relay comes before who has made
 // it, because memory that another process has opened is not to be given back.
 template <typename Work>
 void GroupedGraph::for_all(const Work& work) {
   std::exception_ptr first;
-  for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
+  for (auto part = segments_.rbegin(); part != segments_.rend(); ++part) {
     try {
       work(**part);
     } catch (...) {
@@ -324,19 +325,19 @@ void GroupedGraph::for_all(const Work& work) {
 }
 
 void GroupedGraph::poll() {
-  for_all([](GraphPart& part) { part.poll(); });
+  for_all([](GraphSegment& part) { part.poll(); });
 }
 
 void GroupedGraph::deactivate() {
   active_ = false;
-  for_all([](GraphPart& part) { part.deactivate(); });
+  for_all([](GraphSegment& part) { part.deactivate(); });
 }
 
 void GroupedGraph::make_steps(const Wiring& whole) {
   std::vector<FrameRanges> frames;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     FrameRanges ranges(groups_[g].inputs.size());
-    for (const JobInput& input : parts_[g]->job_inputs()) {
+    for (const JobInput& input : segments_[g]->job_inputs()) {
       FrameRange& range = ranges[input.input];
       range.first = std::min(range.first, input.frame);
       range.last = std::max(range.last, input.frame);
@@ -345,7 +346,7 @@ void GroupedGraph::make_steps(const Wiring& whole) {
   }
   wiring_ = wire_groups(groups_, whole, frames, ports_);
   samples_.clear();
-  last_reads_link_ = false;
+  last_reads_relay_ = false;
   job_inputs_.clear();
   for (const Value& value : wiring_.values) {
     if (!value.node) job_inputs_.push_back({value.port, value.frame});
@@ -355,7 +356,7 @@ void GroupedGraph::make_steps(const Wiring& whole) {
   steps_.clear();
   for (const WiredNode& node : wiring_.nodes) {
     Step& step = steps_.emplace_back();
-    for (const JobInput& input : ask_part(node).job_inputs()) {
+    for (const JobInput& input : ask_segment(node).job_inputs()) {
       const auto feed = std::find_if(node.feeds.begin(), node.feeds.end(), [&](const Feed& one) {
         return one.port == input.input && one.frame == input.frame;
       });
@@ -376,7 +377,7 @@ void GroupedGraph::make_steps(const Wiring& whole) {
 // Also after a restart, when a plug-in can have another latency.
 void GroupedGraph::keep_aligned() {
   if (wiring_.media != Media::audio) return;
-  const auto latency_of = [&](const WiredNode& node) { return ask_part(node).latency_frames(); };
+  const auto latency_of = [&](const WiredNode& node) { return ask_segment(node).latency_frames(); };
   const auto is_as_before = [&](const WiredNode& node, std::uint64_t latency) {
     return latency_of(node) == latency;
   };
@@ -412,13 +413,13 @@ void GroupedGraph::keep_aligned() {
 }
 
 const std::vector<JobInput>& GroupedGraph::job_inputs() const {
-  if (is_whole()) return parts_.front()->job_inputs();
+  if (is_whole()) return segments_.front()->job_inputs();
   check_active();
   return job_inputs_;
 }
 
 std::uint64_t GroupedGraph::latency_frames() {
-  if (is_whole()) return parts_.front()->latency_frames();
+  if (is_whole()) return segments_.front()->latency_frames();
   check_active();
   keep_aligned();
   return latency_.total;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph behind a WorkerGraph: its nodes are in one process, or in several as the host groups
 // them. With one process, each call goes straight to it. With several, a job is passed from process
-// to process here, on the device where that is possible (links) and through host memory otherwise.
+// to process here, on the device where that is possible (relays) and through host memory otherwise.
 // The host's own process is one of them if plug-ins are in it. With dry_while_away, a graph of
 // pictures takes this second path even with one process, because the pictures of a process that is
 // away are made here.
@@ -20,7 +20,7 @@
 #include "graph/rectangle.hpp"
 #include "graph/wiring.hpp"
 #include "observe/recorder.hpp"
-#include "worker/graph_part.hpp"
+#include "worker/graph_segment.hpp"
 #include "worker/grouping.hpp"
 #include "worker/packet.hpp"
 
@@ -34,22 +34,22 @@ void cut_out(void* to, const Rectangle& wanted, const void* from, const Rectangl
 class GroupedGraph {
  public:
   GroupedGraph(WorkerGraphDescription description, const WorkerGraphOptions& options);
-  // Who reads a link ends before who has made it.
+  // Who reads a relay ends before who has made it.
   ~GroupedGraph() {
-    while (!parts_.empty()) parts_.pop_back();
+    while (!segments_.empty()) segments_.pop_back();
   }
   GroupedGraph(const GroupedGraph&) = delete;
   GroupedGraph& operator=(const GroupedGraph&) = delete;
 
   // Where a node is.
   struct Place {
-    GraphPart& part;
+    GraphSegment& part;
     std::size_t node = 0;     // its number there
     std::size_t process = 0;  // of the part
   };
   Place place(std::size_t node) const;
   const WorkerGraphDescription& graph() const noexcept { return description_; }
-  const std::vector<std::unique_ptr<GraphPart>>& parts() const noexcept { return parts_; }
+  const std::vector<std::unique_ptr<GraphSegment>>& parts() const noexcept { return segments_; }
 
   void activate(const ActivationSizes& sizes, std::vector<GraphPort> inputs,
                 std::vector<GraphPort> outputs);
@@ -57,7 +57,7 @@ class GroupedGraph {
   bool active() const noexcept { return active_; }
   const ActivationSizes& sizes() const noexcept { return sizes_; }
   void mark_discontinuity() noexcept {
-    for (const auto& part : parts_) part->mark_discontinuity();
+    for (const auto& part : segments_) part->mark_discontinuity();
   }
   void poll();
 
@@ -67,12 +67,12 @@ class GroupedGraph {
   std::uint64_t latency_frames();
   std::uint64_t latency_before(std::size_t node);
 
-  WorkerBuffer lend(std::size_t bytes) { return parts_.front()->lend(bytes); }
+  WorkerBuffer lend(std::size_t bytes) { return segments_.front()->lend(bytes); }
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory);
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events);
   JobOutcome finish(std::uint64_t job);
-  bool is_done(std::uint64_t job) { return parts_.back()->is_done(job); }
+  bool is_done(std::uint64_t job) { return segments_.back()->is_done(job); }
   JobOutcome process(const float* input, float* output, const JobInfo& job,
                      const WorkerJobEvents& events);
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
@@ -90,21 +90,21 @@ class GroupedGraph {
   };
   // One of wiring_.values.
   struct Samples {
-    std::vector<std::byte> storage;  // for what a process makes, unless it is a link
-    Mapping link;                    // the name of one
-    std::size_t link_to = 0;         // the process that reads it
+    std::vector<std::byte> storage;  // for what a process makes, unless it is a relay
+    Mapping relay;                   // the name of one
+    std::size_t relay_to = 0;        // the process that reads it
     void* room() noexcept {
-      return storage.empty() ? static_cast<void*>(link.get()) : storage.data();
+      return storage.empty() ? static_cast<void*>(relay.get()) : storage.data();
     }
     const void* data = nullptr;    // what there is for this job
     Rectangle region{};            // of a picture: the part that there is
     Rectangle extent{}, wanted{};  // the whole, and what others need of it
   };
 
-  bool is_whole() const noexcept { return parts_.size() == 1 && !has_dry_pictures_; }
-  GraphPart& ask_part(const WiredNode& node) noexcept {
+  bool is_whole() const noexcept { return segments_.size() == 1 && !has_dry_pictures_; }
+  GraphSegment& ask_segment(const WiredNode& node) noexcept {
     asked_last_ = node.origin;
-    return *parts_[asked_last_];
+    return *segments_[asked_last_];
   }
   std::vector<std::optional<PluginDescription>> group(const WorkerGraphOptions& options);
   std::vector<const PluginDescription*> plugins() const;
@@ -114,12 +114,12 @@ class GroupedGraph {
   void check_in_host_memory(const std::vector<GraphPort>& ports) const;
   template <typename Work>
   void for_all(const Work& work);
-  std::vector<bool> find_links(const Wiring& whole) const;
-  std::vector<bool> read_once(std::vector<bool> links) const;
-  Index link_of(const Value& value) const;
-  void activate_parts(const Wiring& whole, const std::vector<bool>& links);
-  void make_links(const std::vector<bool>& links);
-  void pass_links(Index from, Index step);
+  std::vector<bool> find_relays(const Wiring& whole) const;
+  std::vector<bool> read_once(std::vector<bool> relays) const;
+  Index relay_of(const Value& value) const;
+  void activate_segments(const Wiring& whole, const std::vector<bool>& relays);
+  void make_relays(const std::vector<bool>& relays);
+  void pass_relays(Index from, Index step);
   void make_steps(const Wiring& whole);
   void keep_aligned();
 
@@ -157,7 +157,7 @@ class GroupedGraph {
   const Recorder recorder_;
   const std::string name_;
   std::vector<Group> groups_;                               // in the order in which they run
-  std::vector<std::unique_ptr<GraphPart>> parts_;           // of each group
+  std::vector<std::unique_ptr<GraphSegment>> segments_;     // of each group
   std::vector<std::pair<std::size_t, std::size_t>> place_;  // of each node: its group, and where
   bool has_dry_pictures_ = false;                           // with dry_while_away
   bool active_ = false;
@@ -175,7 +175,7 @@ class GroupedGraph {
   std::vector<std::optional<HostDelayLine>> output_lines_;
   bool is_dry_ = false;                        // a process had the dry signal for the last job
   std::vector<bool> left_out_;                 // of each part: it has no part in this picture
-  bool last_reads_link_ = false;               // the last process does
+  bool last_reads_relay_ = false;              // the last process does
   std::uint64_t last_submitted_ = 0;           // a job of the last process
   std::vector<std::uint64_t> dry_jobs_;        // those of the last submitted ones, by their numbers
   std::optional<std::uint32_t> goes_on_with_;  // the channels of the last block, if all went well

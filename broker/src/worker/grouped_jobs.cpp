@@ -60,10 +60,10 @@ bool GroupedGraph::is_image(Index value) const noexcept {
 }
 
 void GroupedGraph::get_ready() {
-  for (Index g = 0; g < parts_.size(); ++g) {
+  for (Index g = 0; g < segments_.size(); ++g) {
     asked_last_ = g;
-    if (!parts_[g]->get_ready() && has_dry_pictures_) left_out_[g] = true;
-    pass_links(g, 0);
+    if (!segments_[g]->get_ready() && has_dry_pictures_) left_out_[g] = true;
+    pass_relays(g, 0);
   }
   is_dry_ = std::count(left_out_.begin(), left_out_.end(), true) != 0;
 }
@@ -74,10 +74,10 @@ template <typename Work>
 auto GroupedGraph::without_ended(const JobBuffers& buffers, const JobInfo& job, const Work& work) {
   // A process that is back since has not said what it needs.
   const bool was_told = is_part(job) && asks_the_same(job, regions_of_);
-  left_out_.assign(parts_.size(), false);
+  left_out_.assign(segments_.size(), false);
   if (was_told) left_out_ = left_out_there_;
-  const bool can_begin_anew = has_dry_pictures_ && !parts_.back()->has_jobs() &&
-                              !is_any_lent(*parts_.front(), buffers.inputs);
+  const bool can_begin_anew = has_dry_pictures_ && !segments_.back()->has_jobs() &&
+                              !is_any_lent(*segments_.front(), buffers.inputs);
   for (;;) {
     try {
       return work();
@@ -154,7 +154,7 @@ void GroupedGraph::find_extents(const JobInfo& job) {
       find_dry_extents(node, job);
       continue;
     }
-    const std::vector<ImageRegion> extents = ask_part(node).output_extents(own);
+    const std::vector<ImageRegion> extents = ask_segment(node).output_extents(own);
     for (std::size_t port = 0; port < node.outputs.size(); ++port) {
       const Index value = node.outputs[port];
       if (!is_image(value)) continue;
@@ -198,7 +198,7 @@ void GroupedGraph::find_regions(const JobInfo& job) {
                  (node.outputs.size() == 1 ? "" : "; use another WorkerGrouping"));
     }
     step.job.region = image_region(region);
-    const std::vector<ImageRegion> needs = ask_part(node).input_regions(step.job);
+    const std::vector<ImageRegion> needs = ask_segment(node).input_regions(step.job);
     for (std::size_t i = 0; i < step.feeds.size(); ++i) {
       step.needs[i] = rectangle(needs[i]);
       Rectangle& wanted = samples_[*node.inputs[step.feeds[i]]].wanted;
@@ -232,7 +232,7 @@ void GroupedGraph::check_returned_regions(const JobInfo& job) {
 
 void GroupedGraph::check_same_regions(Index n) {
   const Step& step = steps_[n];
-  const std::vector<ImageRegion> needs = ask_part(wiring_.nodes[n]).input_regions(step.job);
+  const std::vector<ImageRegion> needs = ask_segment(wiring_.nodes[n]).input_regions(step.job);
   for (std::size_t i = 0; i < step.feeds.size(); ++i) {
     if (equal(rectangle(needs[i]), step.needs[i])) continue;
     throw Error(ErrorKind::plugin_failed,
@@ -308,7 +308,7 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
   const auto begin = Clock::now();
   check(buffers, job, events);
   // What its jobs read on the device is about to be written anew.
-  if (last_reads_link_ && parts_.back()->has_jobs()) parts_.back()->finish(last_submitted_);
+  if (last_reads_relay_ && segments_.back()->has_jobs()) segments_.back()->finish(last_submitted_);
   get_ready();  // a plug-in can have another latency now
   prepare(job, events);
   if (wiring_.media == Media::image) {
@@ -353,10 +353,10 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
         goes_on_with_ = job.height;
         return result;
       }
-      GraphPart& one = ask_part(node);
+      GraphSegment& one = ask_segment(node);
       const JobOutcome outcome = is_left_out ? one.finish(one.skip_job())
                                              : one.process(step.buffers, step.job, step.events);
-      pass_links(node.origin, n);  // it may have started again
+      pass_relays(node.origin, n);  // it may have started again
       is_dry_ = is_dry_ || outcome == JobOutcome::dry;
     }
   } catch (...) {
@@ -378,14 +378,14 @@ void GroupedGraph::start_lines_anew() noexcept {
 
 std::uint64_t GroupedGraph::submit(const JobBuffers& buffers, const JobInfo& job,
                                    const WorkerJobEvents& events) {
-  GraphPart& last = *parts_.back();
+  GraphSegment& last = *segments_.back();
   if (is_whole()) return last.submit(buffers, job, events);
   const auto submit_last = [&](const JobBuffers& own, const JobInfo& info,
                                const WorkerJobEvents& its, bool is_direct) {
     const std::uint64_t number = last_submitted_ =
         left_out_.back() ? last.skip_job() : last.submit(own, info, its);
     // The last process does not know the blocks that the first one was lent.
-    if (!is_direct || is_any_lent(*parts_.front(), buffers.outputs)) last.finish(number);
+    if (!is_direct || is_any_lent(*segments_.front(), buffers.outputs)) last.finish(number);
     dry_jobs_[number % dry_jobs_.size()] = is_dry_ ? number : 0;
     return number;
   };
@@ -394,7 +394,7 @@ std::uint64_t GroupedGraph::submit(const JobBuffers& buffers, const JobInfo& job
 
 JobOutcome GroupedGraph::process(const JobBuffers& buffers, const JobInfo& job,
                                  const WorkerJobEvents& events) {
-  GraphPart& last = *parts_.back();
+  GraphSegment& last = *segments_.back();
   if (is_whole()) return last.process(buffers, job, events);
   const auto process_last = [&](const JobBuffers& own, const JobInfo& info,
                                 const WorkerJobEvents& its, bool) {
@@ -408,11 +408,11 @@ JobOutcome GroupedGraph::process(const JobBuffers& buffers, const JobInfo& job,
   // A block of sound is repeated by the one process that has lost it. A picture begins anew,
   // because each process gets it with a region.
   const bool can_begin_anew = wiring_.media == Media::image && !last.has_jobs() &&
-                              !is_any_lent(*parts_.front(), buffers.inputs);
+                              !is_any_lent(*segments_.front(), buffers.inputs);
   try {
     return run_once();
   } catch (const Error& error) {
-    if (!can_begin_anew || !parts_[asked_last_]->can_repeat(job, error)) throw;
+    if (!can_begin_anew || !segments_[asked_last_]->can_repeat(job, error)) throw;
   }
   return run_once();
 }
@@ -426,7 +426,7 @@ JobOutcome GroupedGraph::process(const float* input, float* output, const JobInf
 
 JobOutcome GroupedGraph::finish(std::uint64_t job) {
   try {
-    const JobOutcome outcome = parts_.back()->finish(job);
+    const JobOutcome outcome = segments_.back()->finish(job);
     return as_a_whole(outcome, dry_jobs_[job % dry_jobs_.size()] == job);
   } catch (...) {
     if (!is_whole()) lose_step();
@@ -441,7 +441,7 @@ void GroupedGraph::lose_step() noexcept {
 }
 
 std::vector<ImageRegion> GroupedGraph::output_extents(const JobInfo& job) {
-  if (is_whole()) return parts_.front()->output_extents(job);
+  if (is_whole()) return segments_.front()->output_extents(job);
   check_image_query(job);
   without_ended({}, job, [&] {
     get_ready();
@@ -456,7 +456,7 @@ std::vector<ImageRegion> GroupedGraph::output_extents(const JobInfo& job) {
 }
 
 std::vector<ImageRegion> GroupedGraph::input_regions(const JobInfo& job) {
-  if (is_whole()) return parts_.front()->input_regions(job);
+  if (is_whole()) return segments_.front()->input_regions(job);
   check_image_query(job);
   regions_of_ = {};
   without_ended({}, job, [&] {

@@ -27,8 +27,8 @@ void copy_text(CallResult& result, const std::byte* from, std::size_t bytes) noe
   }
 }
 
-SlotState state_of(const SlotHead& slot, std::memory_order order) noexcept {
-  return static_cast<SlotState>(slot.state.load(order));
+CellState state_of(const CellHead& cell, std::memory_order order) noexcept {
+  return static_cast<CellState>(cell.state.load(order));
 }
 
 }  // namespace
@@ -37,12 +37,12 @@ HostChannel::HostChannel(std::byte* memory, const Shape& shape, Clock::duration 
                          std::function<void()> look)
     : memory_(memory), shape_(shape), spin_(spin), look_(std::move(look)) {}
 
-bool HostChannel::take_ticket(std::uint32_t& slot, Clock::time_point deadline) noexcept {
+bool HostChannel::take_ticket(std::uint32_t& cell, Clock::time_point deadline) noexcept {
   for (;;) {
     const std::uint32_t freed = freed_.load();
-    for (slot = 0; slot < shape_.slots; ++slot) {
+    for (cell = 0; cell < shape_.cells; ++cell) {
       bool used = false;
-      if (tickets_[slot].used.compare_exchange_strong(used, true)) return true;
+      if (tickets_[cell].used.compare_exchange_strong(used, true)) return true;
     }
     const auto left = deadline - Clock::now();
     if (ended_ || left <= Clock::duration::zero()) return false;
@@ -52,18 +52,18 @@ bool HostChannel::take_ticket(std::uint32_t& slot, Clock::time_point deadline) n
   }
 }
 
-void HostChannel::give_ticket_back(std::uint32_t slot) noexcept {
-  tickets_[slot].used = false;
+void HostChannel::give_ticket_back(std::uint32_t cell) noexcept {
+  tickets_[cell].used = false;
   ++freed_;
   if (ticket_waiters_ != 0) futex_wake(freed_);
 }
 
-ReplyOutcome HostChannel::wait(SlotHead& slot, Clock::time_point deadline,
+ReplyOutcome HostChannel::wait(CellHead& cell, Clock::time_point deadline,
                                const char*& lie) noexcept {
-  SlotState seen = SlotState::request;
+  CellState seen = CellState::request;
   const auto settled = [&] {
-    seen = state_of(slot, std::memory_order_acquire);
-    return (seen != SlotState::request && seen != SlotState::taken) || ended_;
+    seen = state_of(cell, std::memory_order_acquire);
+    return (seen != CellState::request && seen != CellState::taken) || ended_;
   };
   const auto now = Clock::now();
   bool done = spin_until(std::min(spin_, deadline - now), settled);
@@ -75,26 +75,26 @@ ReplyOutcome HostChannel::wait(SlotHead& slot, Clock::time_point deadline,
       if (look_) look_();
       look_at = before + between_looks;
     }
-    slot.host_sleeps.store(1);
+    cell.host_sleeps.store(1);
     done = settled();
     if (!done) {
-      futex_wait(slot.state, static_cast<std::uint32_t>(seen),
+      futex_wait(cell.state, static_cast<std::uint32_t>(seen),
                  std::min(deadline, look_at) - before);
     }
-    slot.host_sleeps.store(0, std::memory_order_relaxed);
+    cell.host_sleeps.store(0, std::memory_order_relaxed);
     if (!done) done = settled();
   }
-  if (seen == SlotState::reply) return ReplyOutcome::replied;
+  if (seen == CellState::reply) return ReplyOutcome::replied;
   if (ended_) return ReplyOutcome::gone;
   lie = "it gave a call a state that there is not";
   return ReplyOutcome::lie;
 }
 
-ReplyOutcome HostChannel::read_reply(SlotHead& slot, std::uint32_t sequence, void* reply,
+ReplyOutcome HostChannel::read_reply(CellHead& cell, std::uint32_t sequence, void* reply,
                                      std::size_t capacity, CallResult& result) noexcept {
-  const std::uint32_t answered = slot.sequence.load(std::memory_order_relaxed);
-  const std::uint32_t bytes = slot.bytes.load(std::memory_order_relaxed);
-  result.status = static_cast<std::int32_t>(slot.status.load(std::memory_order_relaxed));
+  const std::uint32_t answered = cell.sequence.load(std::memory_order_relaxed);
+  const std::uint32_t bytes = cell.bytes.load(std::memory_order_relaxed);
+  result.status = static_cast<std::int32_t>(cell.status.load(std::memory_order_relaxed));
   if (answered != sequence) {
     say(result, "it answered a call that nobody has made");
     return ReplyOutcome::lie;
@@ -104,9 +104,9 @@ ReplyOutcome HostChannel::read_reply(SlotHead& slot, std::uint32_t sequence, voi
     return ReplyOutcome::lie;
   }
   if (result.status < 0) {
-    copy_text(result, bytes_of(slot), bytes);
+    copy_text(result, bytes_of(cell), bytes);
   } else if (bytes != 0) {
-    std::memcpy(reply, bytes_of(slot), bytes);
+    std::memcpy(reply, bytes_of(cell), bytes);
     result.bytes = bytes;
   }
   return ReplyOutcome::replied;
@@ -128,35 +128,35 @@ CallResult HostChannel::call(const WorkerMessage& message, void* reply, std::siz
   Ticket& ticket = tickets_[index];
   ticket.type = message.type;
   ticket.subject = message.subject;
-  SlotHead& slot = slot_of(memory_, shape_, index);
-  if (state_of(slot, std::memory_order_acquire) != SlotState::idle) {
+  CellHead& cell = cell_of(memory_, shape_, index);
+  if (state_of(cell, std::memory_order_acquire) != CellState::idle) {
     say(result, "it answered a call twice, or one that nobody has made");
     result.end = ReplyOutcome::lie;
     return result;
   }
   capacity = std::min<std::size_t>(capacity, shape_.message_bytes);
   const std::uint32_t sequence = ++sequence_;
-  slot.sequence.store(sequence, std::memory_order_relaxed);
-  slot.type.store(message.type, std::memory_order_relaxed);
-  slot.subject_low.store(static_cast<std::uint32_t>(message.subject), std::memory_order_relaxed);
-  slot.subject_high.store(static_cast<std::uint32_t>(message.subject >> 32),
+  cell.sequence.store(sequence, std::memory_order_relaxed);
+  cell.type.store(message.type, std::memory_order_relaxed);
+  cell.subject_low.store(static_cast<std::uint32_t>(message.subject), std::memory_order_relaxed);
+  cell.subject_high.store(static_cast<std::uint32_t>(message.subject >> 32),
                           std::memory_order_relaxed);
-  slot.capacity.store(static_cast<std::uint32_t>(capacity), std::memory_order_relaxed);
-  slot.bytes.store(static_cast<std::uint32_t>(message.bytes), std::memory_order_relaxed);
-  if (message.bytes != 0) std::memcpy(bytes_of(slot), message.data, message.bytes);
-  slot.state.store(static_cast<std::uint32_t>(SlotState::request), std::memory_order_release);
+  cell.capacity.store(static_cast<std::uint32_t>(capacity), std::memory_order_relaxed);
+  cell.bytes.store(static_cast<std::uint32_t>(message.bytes), std::memory_order_relaxed);
+  if (message.bytes != 0) std::memcpy(bytes_of(cell), message.data, message.bytes);
+  cell.state.store(static_cast<std::uint32_t>(CellState::request), std::memory_order_release);
   Control& control = control_of(memory_);
   control.doorbell.fetch_add(1);
   if (control.sleepers.load() != 0) futex_wake(control.doorbell);
 
   const char* lie = "";
-  result.end = wait(slot, deadline, lie);
+  result.end = wait(cell, deadline, lie);
   if (result.end == ReplyOutcome::lie) say(result, lie);
   if (result.end == ReplyOutcome::replied) {
-    result.end = read_reply(slot, sequence, reply, capacity, result);
+    result.end = read_reply(cell, sequence, reply, capacity, result);
   }
   if (result.end == ReplyOutcome::replied) {
-    slot.state.store(static_cast<std::uint32_t>(SlotState::idle), std::memory_order_release);
+    cell.state.store(static_cast<std::uint32_t>(CellState::idle), std::memory_order_release);
     give_ticket_back(index);
   }
   return result;
@@ -165,18 +165,18 @@ CallResult HostChannel::call(const WorkerMessage& message, void* reply, std::siz
 void HostChannel::end() noexcept {
   ended_ = true;
   while (callers_ != 0) {  // a caller may look just before this, and sleep just after it
-    for (std::uint32_t i = 0; i < shape_.slots; ++i) futex_wake(slot_of(memory_, shape_, i).state);
+    for (std::uint32_t i = 0; i < shape_.cells; ++i) futex_wake(cell_of(memory_, shape_, i).state);
     futex_wake(freed_);
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
 
-bool HostChannel::touched_idle_slot() noexcept {
-  for (std::uint32_t i = 0; i < shape_.slots; ++i) {
+bool HostChannel::touched_idle_cell() noexcept {
+  for (std::uint32_t i = 0; i < shape_.cells; ++i) {
     bool used = false;
     if (!tickets_[i].used.compare_exchange_strong(used, true)) continue;
     const bool idle =
-        state_of(slot_of(memory_, shape_, i), std::memory_order_acquire) == SlotState::idle;
+        state_of(cell_of(memory_, shape_, i), std::memory_order_acquire) == CellState::idle;
     give_ticket_back(i);
     if (!idle) return true;
   }
@@ -185,7 +185,7 @@ bool HostChannel::touched_idle_slot() noexcept {
 
 std::vector<WorkerCallInFlight> HostChannel::in_flight() const {
   std::vector<WorkerCallInFlight> all;
-  for (std::uint32_t i = 0; i < shape_.slots; ++i) {
+  for (std::uint32_t i = 0; i < shape_.cells; ++i) {
     if (tickets_[i].used) all.push_back({tickets_[i].type, tickets_[i].subject});
   }
   return all;

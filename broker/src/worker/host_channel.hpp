@@ -19,7 +19,7 @@ namespace ctxbroker::detail {
 enum class ReplyOutcome {
   replied,  // the reply is whole and checked
   late,     // it did not come in time
-  crowded,  // no slot became free in time; nothing was sent
+  crowded,  // no cell became free in time; nothing was sent
   gone,     // the process has ended
   lie,      // the worker broke the rules; `text` says which
 };
@@ -38,15 +38,15 @@ class HostChannel {
   HostChannel(std::byte* memory, const Shape& shape, Clock::duration spin,
               std::function<void()> look = {});
 
-  // Any thread. After `late` and `lie`, the process has to be ended: the slot stays in use.
+  // Any thread. After `late` and `lie`, the process has to be ended: the cell stays in use.
   CallResult call(const WorkerMessage& message, void* reply, std::size_t capacity,
                   Clock::time_point deadline) noexcept;
 
   // Every call returns `gone`, also each later one. Returns when the last has left.
   void end() noexcept;
 
-  // Looks at the slots that nobody uses. Returns whether the worker has written there.
-  bool touched_idle_slot() noexcept;
+  // Looks at the cells that nobody uses. Returns whether the worker has written there.
+  bool touched_idle_cell() noexcept;
 
   bool busy() const noexcept { return callers_ != 0; }
   std::uint32_t heartbeat() noexcept { return control_of(memory_).heartbeat.load(); }
@@ -54,23 +54,23 @@ class HostChannel {
   std::vector<WorkerCallInFlight> in_flight() const;  // the library's own calls included
 
  private:
-  struct Ticket {  // what is in a slot, where the worker cannot reach
+  struct Ticket {  // what is in a cell, where the worker cannot reach
     std::atomic<bool> used{false};
     std::atomic<std::uint32_t> type{0};
     std::atomic<std::uint64_t> subject{0};
   };
 
-  bool take_ticket(std::uint32_t& slot, Clock::time_point deadline) noexcept;
-  ReplyOutcome wait(SlotHead& slot, Clock::time_point deadline, const char*& lie) noexcept;
-  ReplyOutcome read_reply(SlotHead& slot, std::uint32_t sequence, void* reply, std::size_t capacity,
+  bool take_ticket(std::uint32_t& cell, Clock::time_point deadline) noexcept;
+  ReplyOutcome wait(CellHead& cell, Clock::time_point deadline, const char*& lie) noexcept;
+  ReplyOutcome read_reply(CellHead& cell, std::uint32_t sequence, void* reply, std::size_t capacity,
                           CallResult& result) noexcept;
-  void give_ticket_back(std::uint32_t slot) noexcept;
+  void give_ticket_back(std::uint32_t cell) noexcept;
 
   std::byte* memory_;
   Shape shape_;
   Clock::duration spin_;
   std::function<void()> look_;
-  std::array<Ticket, most_slots> tickets_;
+  std::array<Ticket, most_cells> tickets_;
   std::atomic<std::uint32_t> sequence_{0};
   SharedWord freed_{0};  // in the host's own memory: how many tickets came back
   std::atomic<std::uint32_t> ticket_waiters_{0};

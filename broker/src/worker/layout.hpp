@@ -12,15 +12,15 @@
 // The end of the socket ends the worker. A worker that closes it is ended.
 //
 // MEMORY: a memfd that is sealed against any change of its size. A Control, then what runs in the
-// worker, then `slots` slots, each a SlotHead and room for `message_bytes` bytes.
+// worker, then `cells` cells, each a CellHead and room for `message_bytes` bytes.
 //
 // SLOT: carries one call at a time. `state` goes round, and each step has one side that may take
 // it:
 //
 //     idle --host--> request --worker--> taken --worker--> reply --host--> idle
 //
-// The host keeps in its own memory which slots are in use and what is in them. So there are no ring
-// indices that a worker could bend: a slot that is not in use must be idle, a slot in use must
+// The host keeps in its own memory which cells are in use and what is in them. So there are no ring
+// indices that a worker could bend: a cell that is not in use must be idle, a cell in use must
 // follow the circle, and a reply must repeat the request's sequence number.
 //
 // WAKING: the host rings `doorbell` after a request, the worker changes `state`. Who waits looks
@@ -52,7 +52,7 @@ struct PacketHead {
 };
 
 struct Shape {
-  std::uint32_t slots = 0;
+  std::uint32_t cells = 0;
   std::uint32_t message_bytes = 0;  // a multiple of 64
 };
 
@@ -64,7 +64,7 @@ struct Hello {
   std::uint32_t no_other_processes = 0;  // WorkerOptions::other_processes is false
 };
 
-constexpr std::uint32_t most_slots = 64;
+constexpr std::uint32_t most_cells = 64;
 constexpr std::uint32_t most_threads = 64;
 constexpr std::uint32_t most_message_bytes = 128 << 10;
 constexpr std::size_t most_packet_bytes = sizeof(PacketHead) + most_message_bytes;
@@ -82,9 +82,9 @@ struct alignas(64) RunningCopies {
   RunningCopy copies[32];
 };
 
-enum class SlotState : std::uint32_t { idle, request, taken, reply };
+enum class CellState : std::uint32_t { idle, request, taken, reply };
 
-struct alignas(64) SlotHead {
+struct alignas(64) CellHead {
   SharedWord state;
   SharedWord host_sleeps;  // host: it sleeps on `state`
   SharedWord sequence;     // host writes, worker repeats
@@ -96,11 +96,11 @@ struct alignas(64) SlotHead {
   SharedWord status;    // worker: a ctxb_status. If it is negative, the reply is a text
 };
 
-constexpr std::size_t slot_bytes(const Shape& shape) noexcept {
-  return sizeof(SlotHead) + shape.message_bytes;
+constexpr std::size_t cell_bytes(const Shape& shape) noexcept {
+  return sizeof(CellHead) + shape.message_bytes;
 }
 constexpr std::size_t channel_bytes(const Shape& shape) noexcept {
-  return sizeof(Control) + sizeof(RunningCopies) + shape.slots * slot_bytes(shape);
+  return sizeof(Control) + sizeof(RunningCopies) + shape.cells * cell_bytes(shape);
 }
 inline Control& control_of(std::byte* memory) noexcept {
   return *reinterpret_cast<Control*>(memory);
@@ -108,12 +108,12 @@ inline Control& control_of(std::byte* memory) noexcept {
 inline RunningCopies& running_of(std::byte* memory) noexcept {
   return *reinterpret_cast<RunningCopies*>(memory + sizeof(Control));
 }
-inline SlotHead& slot_of(std::byte* memory, const Shape& shape, std::uint32_t slot) noexcept {
-  return *reinterpret_cast<SlotHead*>(memory + sizeof(Control) + sizeof(RunningCopies) +
-                                      slot * slot_bytes(shape));
+inline CellHead& cell_of(std::byte* memory, const Shape& shape, std::uint32_t cell) noexcept {
+  return *reinterpret_cast<CellHead*>(memory + sizeof(Control) + sizeof(RunningCopies) +
+                                      cell * cell_bytes(shape));
 }
-inline std::byte* bytes_of(SlotHead& slot) noexcept {
-  return reinterpret_cast<std::byte*>(&slot) + sizeof(SlotHead);
+inline std::byte* bytes_of(CellHead& cell) noexcept {
+  return reinterpret_cast<std::byte*>(&cell) + sizeof(CellHead);
 }
 
 // Calls of the library's own. A host's types are below.

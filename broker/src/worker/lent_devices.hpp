@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that a graph in a worker shares: the host's, which is lent, and links between
+// Device memory that a graph in a worker shares: the host's, which is lent, and relays between
 // processes. Only the thread that calls the graph uses this.
 #pragma once
 

@@ -11,7 +11,7 @@
 #include "observe/recorder.hpp"
 #include "plugin/instance.hpp"
 #include "worker/grouped_graph.hpp"
-#include "worker/host_part.hpp"
+#include "worker/host_segment.hpp"
 #include "worker/worker_impl.hpp"
 
 namespace ctxbroker {

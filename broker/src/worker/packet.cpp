@@ -53,7 +53,7 @@ bool read_head(const std::byte* bytes, std::size_t count, PacketHead& head) noex
 bool read_hello(const std::byte* body, std::size_t count, Hello& hello) noexcept {
   if (count < sizeof hello) return false;
   std::memcpy(&hello, body, sizeof hello);
-  return hello.shape.slots >= 1 && hello.shape.slots <= most_slots &&
+  return hello.shape.cells >= 1 && hello.shape.cells <= most_cells &&
          hello.shape.message_bytes >= 64 && hello.shape.message_bytes <= most_message_bytes &&
          hello.shape.message_bytes % 64 == 0 && hello.threads >= 1 && hello.threads <= most_threads;
 }

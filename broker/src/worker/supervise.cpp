@@ -262,7 +262,7 @@ bool WorkerImpl::read_output(WorkerProcess& process, bool all) {
 void WorkerImpl::look_for_hang(WorkerProcess& process) {
   const auto now = Clock::now();
   process.looked_at = now;
-  if (process.channel.touched_idle_slot()) {
+  if (process.channel.touched_idle_cell()) {
     return request_kill(process, WorkerExitCause::lie,
                         "it answered a call twice, or one that nobody has made");
   }

@@ -13,7 +13,7 @@ namespace ctxbroker::detail {
 
 // A request that this thread has taken. The bytes stay where they are until the reply.
 struct Request {
-  std::uint32_t slot = 0;
+  std::uint32_t cell = 0;
   std::uint32_t type = 0;
   std::uint64_t subject = 0;
   const std::byte* data = nullptr;
@@ -27,7 +27,7 @@ class WorkerChannel {
       : memory_(memory), shape_(shape), spin_(spin) {}
 
   // Any thread. Waits for the oldest request that no other thread has taken; false after `stop`.
-  // A request that is longer than a slot never leaves here: it gets an error for a reply.
+  // A request that is longer than a cell never leaves here: it gets an error for a reply.
   bool take(Request& request) noexcept;
 
   // Answers. A reply that is longer than the room for it is cut off there.

@@ -44,7 +44,7 @@ WorkerOptions checked(WorkerOptions options) {
                "give WorkerOptions::module or WorkerOptions::program, and not both");
   check_option(options.message_bytes >= 256 && options.message_bytes <= most_message_bytes,
                "WorkerOptions::message_bytes must be 256 to 131072");
-  check_option(options.calls_at_once >= 1 && options.calls_at_once <= most_slots,
+  check_option(options.calls_at_once >= 1 && options.calls_at_once <= most_cells,
                "WorkerOptions::calls_at_once must be 1 to 64");
   check_option(options.threads >= 1 && options.threads <= most_threads,
                "WorkerOptions::threads must be 1 to 64");

@@ -43,16 +43,16 @@ TEST_F(GateTest, LookUpsGiveTheSameFunctionAsTheDriver) {
   auto const through_gate = reinterpret_cast<LookUp>(dlsym(gate, "cuGetProcAddress_v2"));
   auto const directly = reinterpret_cast<LookUp>(dlsym(driver, "cuGetProcAddress_v2"));
   struct Entry {
-    const char *symbol, *base, *policy;
+    const char *symbol, *base, *rule;
   };
   static constexpr Entry entries[] = {
-#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
-  {#symbol, #base, #policy},
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, rule) \
+  {#symbol, #base, #rule},
 #include "driver/function_table.inc"
 #undef CTXB_DRIVER_FUNCTION
   };
-  std::map<std::string, std::string> policies;
-  for (const Entry& entry : entries) policies[entry.symbol] = entry.policy;
+  std::map<std::string, std::string> rules;
+  for (const Entry& entry : entries) rules[entry.symbol] = entry.rule;
   std::size_t guarded = 0, other = 0;
   for (const Entry& entry : entries) {
     for (const int version : {3020, 7000, 11030, 12000, 13000}) {
@@ -64,8 +64,8 @@ TEST_F(GateTest, LookUpsGiveTheSameFunctionAsTheDriver) {
         EXPECT_EQ(first, second);
         Dl_info info{};
         if (meant == nullptr || dladdr(meant, &info) == 0 || info.dli_sname == nullptr) continue;
-        const auto policy = policies.find(info.dli_sname);
-        const bool is_guarded = policy != policies.end() && policy->second != "pass";
+        const auto rule = rules.find(info.dli_sname);
+        const bool is_guarded = rule != rules.end() && rule->second != "pass";
         ++(is_guarded ? guarded : other);
         EXPECT_EQ(given, is_guarded ? dlsym(gate, info.dli_sname) : meant)
             << entry.base << " " << version << " " << flags << ": " << info.dli_sname;

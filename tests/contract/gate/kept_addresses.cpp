@@ -45,10 +45,10 @@ std::vector<void*> kept_words(const std::string& file_name) {
 
 Kept kept_addresses(const std::string& file_name, void* gate, void* driver) {
   std::set<void*> guarded, gates;
-#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
-  if (std::string(#policy) != "pass") {                                        \
-    guarded.insert(dlsym(driver, #symbol));                                    \
-    gates.insert(dlsym(gate, #symbol));                                        \
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, rule) \
+  if (std::string(#rule) != "pass") {                                        \
+    guarded.insert(dlsym(driver, #symbol));                                  \
+    gates.insert(dlsym(gate, #symbol));                                      \
   }
 #include "driver/function_table.inc"
 #undef CTXB_DRIVER_FUNCTION

@@ -77,7 +77,7 @@ TEST_F(HostPartTest, GraphMixesTheHostAndAWorker) {
   EXPECT_EQ(mixed.reason(0), "");
   mixed.set_parameter(1, "way", 0);
   EXPECT_EQ(run(mixed), expected);
-  mixed.end("enough");  // of the worker
+  mixed.kill("enough");  // of the worker
   EXPECT_EQ(mixed.exits(1), 2U);
   mixed.pardon();
   EXPECT_EQ(run(mixed), expected);

@@ -286,9 +286,9 @@ class LedgerOfLeasesTest : public ::testing::Test {
   CUdeviceptr allocate(const std::shared_ptr<Lease>& in, std::uint64_t bytes,
                        const Holder& holder) {
     in->tenant().memory.take(bytes);
-    return enter(make_device_memory(in, bytes), bytes, holder, &in->tenant().memory);
+    return record(make_device_memory(in, bytes), bytes, holder, &in->tenant().memory);
   }
-  std::uint64_t held_in(const Lease& in) const { return in.holdings().memory.held(); }
+  std::uint64_t held_in(const Lease& in) const { return in.counters().memory.held(); }
 
   FakeDriver& books = fresh_fake_driver();
   Driver driver = fake_driver();
@@ -306,15 +306,15 @@ TEST_F(LedgerOfLeasesTest, MemoryIsCountedUntilItIsReleased) {
   const CUdeviceptr a = allocate(lease, 100, self);
   allocate(lease, 50, self);
   EXPECT_EQ(held_in(*lease), 150u);
-  EXPECT_EQ(lease->holdings().allocations, 2);
+  EXPECT_EQ(lease->counters().allocations, 2);
   EXPECT_EQ(tenant->memory.held(), 150u);
   const auto released = release(self, Kind::memory, a);
   ASSERT_TRUE(released.has_value());
   EXPECT_EQ(released->status, CUDA_SUCCESS);
   EXPECT_EQ(released->bytes, 100u);
   EXPECT_EQ(held_in(*lease), 50u);
-  EXPECT_EQ(lease->holdings().memory.peak(), 150u);
-  EXPECT_EQ(lease->holdings().allocations, 1);
+  EXPECT_EQ(lease->counters().memory.peak(), 150u);
+  EXPECT_EQ(lease->counters().allocations, 1);
   EXPECT_EQ(tenant->memory.held(), 50u);
   EXPECT_THAT(books.memory, SizeIs(1));
   give_back(self, reason);
@@ -352,11 +352,11 @@ TEST_F(LedgerOfLeasesTest, WhatTheDriverRefusesToFreeIsTriedAgainAtTheEnd) {
   EXPECT_EQ(tenant->memory.held(), 0u);
   EXPECT_EQ(held_in(*lease), 0u);
   EXPECT_FALSE(release(self, Kind::memory, address).has_value()) << "given back once";
-  EXPECT_EQ(lease->holdings().allocations, 1) << "it is there still";
+  EXPECT_EQ(lease->counters().allocations, 1) << "it is there still";
   books.free_status = CUDA_SUCCESS;
   EXPECT_EQ(give_back(self, reason), CUDA_SUCCESS);
   EXPECT_THAT(books.memory, IsEmpty());
-  EXPECT_EQ(lease->holdings().allocations, 0);
+  EXPECT_EQ(lease->counters().allocations, 0);
   EXPECT_EQ(held_in(*lease), 0u);
 }
 
@@ -377,7 +377,7 @@ TEST_F(LedgerOfLeasesTest, LostMemoryIsStillItsHoldersWhenANeighbourHasTheAddres
   const auto other = make_tenant();
   const auto other_lease = lease_of(other);
   const Holder neighbour{.tenant = other->id, .origin = Origin::host_api};
-  enter(DeviceMemory(other_lease, address, 30), 30, neighbour, nullptr);
+  record(DeviceMemory(other_lease, address, 30), 30, neighbour, nullptr);
   EXPECT_TRUE(ledger().holds(neighbour, Kind::memory, address));
   EXPECT_TRUE(release(self, Kind::memory, address).has_value());
   EXPECT_THAT(books.memory, SizeIs(1)) << "the neighbour's was left alone";
@@ -392,7 +392,7 @@ TEST_F(LedgerOfLeasesTest, MemoryOfTheNextGenerationReplacesThatOfTheOneBefore) 
   lease->report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED);
   const auto next = lease_of(tenant);
   tenant->memory.take(30);
-  enter(DeviceMemory(next, address, 30), 30, self, &tenant->memory);
+  record(DeviceMemory(next, address, 30), 30, self, &tenant->memory);
   EXPECT_EQ(tenant->memory.held(), 30u);
   EXPECT_EQ(held_in(*lease), 0u);
   EXPECT_EQ(release(self, Kind::memory, address)->bytes, 30u);
@@ -403,12 +403,12 @@ TEST_F(LedgerOfLeasesTest, MemoryOfTheNextGenerationReplacesThatOfTheOneBefore) 
 TEST_F(LedgerOfLeasesTest, MemoryThatIsOpenedAgainReplacesThatOfTheGenerationBefore) {
   const SharedMemory opened{4096, 1 << 21, SharedMemory::How::opened};
   const auto held = [&] { return ledger().held_by(self); };
-  enter(opened, lease, self, nullptr);
-  enter(opened, lease, self, nullptr);
+  record(opened, lease, self, nullptr);
+  record(opened, lease, self, nullptr);
   EXPECT_THAT(held(), SizeIs(2));
   lease->report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED);
   const auto next = lease_of(tenant);
-  enter(opened, next, self, nullptr);
+  record(opened, next, self, nullptr);
   ASSERT_THAT(held(), SizeIs(1));
   EXPECT_EQ(held().front().lease, next);
   ledger().remove(Kind::ipc_memory, opened.address, self);

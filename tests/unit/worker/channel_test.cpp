@@ -29,7 +29,7 @@ struct Memory {
       : file(sealed_memory("channel_test", channel_bytes(shape))),
         mapping(file.get(), channel_bytes(shape)) {}
   std::byte* get() const { return mapping.get(); }
-  SlotHead& slot(std::uint32_t index) const { return slot_of(get(), shape, index); }
+  CellHead& cell(std::uint32_t index) const { return cell_of(get(), shape, index); }
   Descriptor file;
   Mapping mapping;
 };
@@ -80,7 +80,7 @@ TEST_P(ChannelTest, ChannelCarriesCallsOfManyThreads) {
   HostChannel host(memory.get(), shape, spin);
   const Echo worker(memory, spin, 3);
   std::vector<std::thread> callers;
-  for (int i = 0; i < 6; ++i) {  // more than there are slots
+  for (int i = 0; i < 6; ++i) {  // more than there are cells
     callers.emplace_back([&host, i] {
       for (int k = 0; k < 300; ++k) {
         const std::string text = std::to_string(i) + " " + std::to_string(k);
@@ -97,7 +97,7 @@ TEST_P(ChannelTest, ChannelCarriesCallsOfManyThreads) {
   }
   for (auto& caller : callers) caller.join();
   EXPECT_FALSE(host.busy());
-  EXPECT_FALSE(host.touched_idle_slot());
+  EXPECT_FALSE(host.touched_idle_cell());
 }
 
 INSTANTIATE_TEST_SUITE_P(Spin, ChannelTest, ::testing::Values(0, 50));
@@ -110,7 +110,7 @@ TEST(Channel, ACallWithoutAWorkerIsLateAndStaysASuspect) {
   ASSERT_EQ(host.in_flight().size(), 1U);
   EXPECT_EQ(host.in_flight()[0].type, 3U);
   EXPECT_EQ(host.in_flight()[0].subject, 5U);
-  EXPECT_FALSE(host.touched_idle_slot());
+  EXPECT_FALSE(host.touched_idle_cell());
 }
 
 TEST(Channel, ACallThatGetsNoAnswerForLongAsksForALook) {
@@ -151,16 +151,16 @@ TEST(Channel, EndOfTheChannelFreesEveryCaller) {
   EXPECT_EQ(say(host, 1, "", answer).end, ReplyOutcome::gone);
 }
 
-TEST(Channel, AWriteToAnIdleSlotIsSeen) {
+TEST(Channel, AWriteToAnIdleCellIsSeen) {
   const Memory memory;
   HostChannel host(memory.get(), shape, {});
   for (const std::uint32_t state : {1U, 2U, 3U, 99U}) {
-    memory.slot(2).state = state;
-    EXPECT_TRUE(host.touched_idle_slot()) << state;
-    memory.slot(2).state = 0;
+    memory.cell(2).state = state;
+    EXPECT_TRUE(host.touched_idle_cell()) << state;
+    memory.cell(2).state = 0;
   }
-  EXPECT_FALSE(host.touched_idle_slot());
-  memory.slot(0).state = 3;
+  EXPECT_FALSE(host.touched_idle_cell());
+  memory.cell(0).state = 3;
   std::string answer;
   EXPECT_EQ(say(host, 1, "", answer).end, ReplyOutcome::lie);
 }
@@ -168,18 +168,18 @@ TEST(Channel, AWriteToAnIdleSlotIsSeen) {
 TEST(Channel, TheWorkerRefusesARequestThatIsTooLong) {
   const Memory memory;
   WorkerChannel worker(memory.get(), shape, {});
-  memory.slot(1).bytes = shape.message_bytes + 1;
-  memory.slot(1).state = static_cast<std::uint32_t>(SlotState::request);
+  memory.cell(1).bytes = shape.message_bytes + 1;
+  memory.cell(1).state = static_cast<std::uint32_t>(CellState::request);
   std::thread taker([&] {
     Request request;
     EXPECT_FALSE(worker.take(request));
   });
-  while (memory.slot(1).state != static_cast<std::uint32_t>(SlotState::reply)) {
+  while (memory.cell(1).state != static_cast<std::uint32_t>(CellState::reply)) {
     std::this_thread::yield();
   }
   worker.stop();
   taker.join();
-  EXPECT_EQ(static_cast<std::int32_t>(memory.slot(1).status), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(static_cast<std::int32_t>(memory.cell(1).status), CTXB_ERROR_INVALID_ARGUMENT);
 }
 
 TEST(Channel, TheWorkerTakesTheOldestRequestFirst) {
@@ -187,13 +187,13 @@ TEST(Channel, TheWorkerTakesTheOldestRequestFirst) {
   WorkerChannel worker(memory.get(), shape, {});
   const std::array<std::uint32_t, 3> sequences{2, 0xFFFFFFFE, 1};  // they wrap
   for (std::uint32_t i = 0; i < sequences.size(); ++i) {
-    memory.slot(i).sequence = sequences[i];
-    memory.slot(i).state = static_cast<std::uint32_t>(SlotState::request);
+    memory.cell(i).sequence = sequences[i];
+    memory.cell(i).state = static_cast<std::uint32_t>(CellState::request);
   }
   for (const std::uint32_t expected : {1U, 2U, 0U}) {
     Request request;
     ASSERT_TRUE(worker.take(request));
-    EXPECT_EQ(request.slot, expected);
+    EXPECT_EQ(request.cell, expected);
     worker.reply(request, CTXB_OK, nullptr, 0);
   }
 }

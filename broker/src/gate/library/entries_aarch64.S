@@ -15,8 +15,8 @@ ctxb_gate_blocks:
         .type   \symbol, %function
 \symbol:
         hint    #34
-        adrp    x16, ctxb_gate_slots + 8 * index
-        ldr     x16, [x16, :lo12:ctxb_gate_slots + 8 * index]
+        adrp    x16, ctxb_gate_targets + 8 * index
+        ldr     x16, [x16, :lo12:ctxb_gate_targets + 8 * index]
         br      x16
         hint    #34
         mov     w17, #index
@@ -25,7 +25,7 @@ ctxb_gate_blocks:
         .set    index, index + 1
         .endm
 
-#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) block symbol
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, rule) block symbol
 #include "driver/function_table.inc"
 #undef CTXB_DRIVER_FUNCTION
 

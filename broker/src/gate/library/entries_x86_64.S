@@ -15,7 +15,7 @@ ctxb_gate_blocks:
         .type   \symbol, @function
 \symbol:
         endbr64
-        jmp     *(ctxb_gate_slots + 8 * index)(%rip)
+        jmp     *(ctxb_gate_targets + 8 * index)(%rip)
         .balign 16
         endbr64
         push    $index
@@ -24,7 +24,7 @@ ctxb_gate_blocks:
         .set    index, index + 1
         .endm
 
-#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) block symbol
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, rule) block symbol
 #include "driver/function_table.inc"
 #undef CTXB_DRIVER_FUNCTION
 

@@ -24,35 +24,35 @@ enum { success = 0, invalid_value = 1, no_device = 100, not_supported = 801 }; /
 
 /* As in the table. All but the first are guarded. */
 enum {
-  policy_pass,
-  policy_look_up,
-  policy_capture,
-  policy_absorb,
-  policy_scope,
-  policy_own,
-  policy_count,
-  policy_virtualise,
-  policy_refuse,
-  policy_time,
-  policy_report
+  rule_pass,
+  rule_look_up,
+  rule_capture,
+  rule_absorb,
+  rule_scope,
+  rule_own,
+  rule_count,
+  rule_virtualise,
+  rule_refuse,
+  rule_time,
+  rule_report
 };
 
 static const ctxb_gate_entry entries[] = {
-#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
-  {#symbol, #base, version, per_thread, policy_##policy != policy_pass},
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, rule) \
+  {#symbol, #base, version, per_thread, rule_##rule != rule_pass},
 #include "driver/function_table.inc"
 #undef CTXB_DRIVER_FUNCTION
 };
 enum {
-#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) index_##symbol,
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, rule) index_##symbol,
 #include "driver/function_table.inc"
 #undef CTXB_DRIVER_FUNCTION
   entry_count
 };
 
 /* Each leads to the second half of its block at first. */
-ctxb_gate_function ctxb_gate_slots[entry_count] = {
-#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) \
+ctxb_gate_function ctxb_gate_targets[entry_count] = {
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, rule) \
   (ctxb_gate_function)(ctxb_gate_blocks + CTXB_GATE_BLOCK_BYTES * (size_t)index_##symbol + 16),
 #include "driver/function_table.inc"
 #undef CTXB_DRIVER_FUNCTION
@@ -63,7 +63,7 @@ static pthread_mutex_t state_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static void* driver_library;
 static char driver_file[PATH_MAX];
 static ctxb_gate_function real[entry_count];
-static ctxb_gate_function policy[entry_count];
+static ctxb_gate_function rule[entry_count];
 static const void* first_owner;
 static ctxb_gate_look_up_observer look_up_observer;
 
@@ -146,7 +146,7 @@ static int look_up_from_12000(const char* base, void** address, int version, uin
 
 /* ---- the driver behind it -------------------------------------------------------------------- */
 
-static void set_slot(uint32_t index) {
+static void set_target(uint32_t index) {
   ctxb_gate_function leads_to = real[index];
   if (leads_to == NULL) {
     leads_to = (ctxb_gate_function)answer_not_supported;
@@ -154,10 +154,10 @@ static void set_slot(uint32_t index) {
     leads_to = (ctxb_gate_function)look_up_before_12000;
   } else if (index == index_cuGetProcAddress_v2) {
     leads_to = (ctxb_gate_function)look_up_from_12000;
-  } else if (policy[index] != NULL) {
-    leads_to = policy[index];
+  } else if (rule[index] != NULL) {
+    leads_to = rule[index];
   }
-  __atomic_store_n(&ctxb_gate_slots[index], leads_to, __ATOMIC_RELEASE);
+  __atomic_store_n(&ctxb_gate_targets[index], leads_to, __ATOMIC_RELEASE);
 }
 
 /* Formats into `error`, where there is one; macro, because the format is checked where it stands.
@@ -176,7 +176,7 @@ static void adopt_driver(void* library, const char* file) {
     *(void**)&real[i] = ctxb_own_symbol(library, entries[i].symbol);
   }
   __atomic_store_n(&driver_library, library, __ATOMIC_RELEASE);
-  for (uint32_t i = 0; i < entry_count; ++i) set_slot(i);
+  for (uint32_t i = 0; i < entry_count; ++i) set_target(i);
 }
 
 struct attempt {
@@ -259,7 +259,7 @@ ctxb_gate_function ctxb_gate_resolve(uint64_t index) {
     }
   }
   const ctxb_gate_function leads_to =
-      driver_library != NULL ? __atomic_load_n(&ctxb_gate_slots[index], __ATOMIC_ACQUIRE)
+      driver_library != NULL ? __atomic_load_n(&ctxb_gate_targets[index], __ATOMIC_ACQUIRE)
                              : (ctxb_gate_function)answer_no_device;
   pthread_mutex_unlock(&state_lock);
   return leads_to;
@@ -292,8 +292,8 @@ static int claim(const void* owner) {
 static void install(uint32_t index, ctxb_gate_function function) {
   if (index >= entry_count) return;
   pthread_mutex_lock(&state_lock);
-  policy[index] = function;
-  if (driver_library != NULL) set_slot(index);
+  rule[index] = function;
+  if (driver_library != NULL) set_target(index);
   pthread_mutex_unlock(&state_lock);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the gate library offers to the broker. The gate answers to the driver's name,
  * libcuda.so.1, and is in the process before the driver is: every function it exports jumps to the
- * driver's own, or to a policy that the broker has installed in its place.
+ * driver's own, or to a rule that the broker has installed in its place.
  *
  * C, because the gate depends on nothing: it is loaded in front of every program of a host. */
 #pragma once
@@ -55,12 +55,12 @@ typedef struct ctxb_gate {
   /* The address that the gate exports for it. */
   ctxb_gate_function (*exported_function)(uint32_t index);
 
-  /* The first owner is the one that installs policies; 1 for it, 0 for all others. For good:
-   * addresses of its policies may be in use until the process ends. */
+  /* The first owner is the one that installs rules; 1 for it, 0 for all others. For good:
+   * addresses of its rules may be in use until the process ends. */
   int (*claim)(const void* owner);
-  /* Calls of a guarded function reach the policy from now on; NULL: the driver's own again. A
-   * policy stands only where the driver has the function. */
-  void (*install)(uint32_t index, ctxb_gate_function policy);
+  /* Calls of a guarded function reach the rule from now on; NULL: the driver's own again. A
+   * rule stands only where the driver has the function. */
+  void (*install)(uint32_t index, ctxb_gate_function rule);
   void (*observe_look_ups)(ctxb_gate_look_up_observer observer);
 
   /* To stand in place of dlsym and dlvsym in a tenant's library, where the driver was in the

@@ -3,8 +3,9 @@
 #pragma once
 
 /* The exported functions are blocks of machine code of one size, one after the other in the order
- * of function_table.inc. A block jumps through its slot; until a driver is behind the gate its slot
- * leads to the second half of the block, which asks gate.c to open one. In entries_PROCESSOR.S. */
+ * of function_table.inc. A block jumps through its target; until a driver is behind the gate its
+ * target leads to the second half of the block, which asks gate.c to open one. In
+ * entries_PROCESSOR.S. */
 #define CTXB_GATE_BLOCK_BYTES 32
 
 #ifndef __ASSEMBLER__
@@ -15,7 +16,7 @@
 #define CTXB_GATE_INSIDE __attribute__((visibility("hidden")))
 
 CTXB_GATE_INSIDE extern const char ctxb_gate_blocks[];
-CTXB_GATE_INSIDE extern ctxb_gate_function ctxb_gate_slots[];
+CTXB_GATE_INSIDE extern ctxb_gate_function ctxb_gate_targets[];
 
 /* Called by the second half of block `index`; returns where to go on. */
 CTXB_GATE_INSIDE ctxb_gate_function ctxb_gate_resolve(uint64_t index);

@@ -46,11 +46,11 @@ enum Act : std::uint32_t {
   device_fault,
 
   first_lie = 200,
-  bad_state = first_lie,  // each in the slot of its own call
+  bad_state = first_lie,  // each in the cell of its own call
   bad_sequence,
   bad_length,
   long_error,
-  answers_nobody,  // in a slot that is not in use
+  answers_nobody,  // in a cell that is not in use
   answers_twice,
   all_ones,      // over the whole channel
   random_bytes,  // over the whole channel, again and again, for a second

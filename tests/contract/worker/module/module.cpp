@@ -57,19 +57,19 @@ Channel channel() {
 // The tests use the default message_bytes.
 constexpr detail::Shape shape{8, 4096};
 
-detail::SlotHead& slot(std::uint32_t index) {
-  return detail::slot_of(channel().memory, shape, index);
+detail::CellHead& cell(std::uint32_t index) {
+  return detail::cell_of(channel().memory, shape, index);
 }
 
-detail::SlotHead& own_slot() {
-  for (std::uint32_t i = 0; i < shape.slots; ++i) {
-    if (slot(i).state == static_cast<std::uint32_t>(detail::SlotState::taken)) return slot(i);
+detail::CellHead& own_cell() {
+  for (std::uint32_t i = 0; i < shape.cells; ++i) {
+    if (cell(i).state == static_cast<std::uint32_t>(detail::CellState::taken)) return cell(i);
   }
-  throw std::runtime_error("no slot is taken");
+  throw std::runtime_error("no cell is taken");
 }
 
-void answer(detail::SlotHead& where) {
-  where.state = static_cast<std::uint32_t>(detail::SlotState::reply);
+void answer(detail::CellHead& where) {
+  where.state = static_cast<std::uint32_t>(detail::CellState::reply);
   detail::futex_wake(where.state);
 }
 
@@ -125,14 +125,14 @@ bool lie(std::uint32_t act) {
   };
   switch (act) {
     case bad_state: {
-      detail::SlotHead& own = own_slot();
+      detail::CellHead& own = own_cell();
       own.state = 77;
       detail::futex_wake(own.state);
     }
       pause_here();
       return true;
     case bad_sequence: {
-      detail::SlotHead& own = own_slot();
+      detail::CellHead& own = own_cell();
       own.sequence = own.sequence + 1;
       own.bytes = 0;
       own.status = 0;
@@ -141,7 +141,7 @@ bool lie(std::uint32_t act) {
       return true;
     }
     case bad_length: {
-      detail::SlotHead& own = own_slot();
+      detail::CellHead& own = own_cell();
       own.status = 0;
       own.bytes = 0xFFFFFFF0;
       answer(own);
@@ -149,7 +149,7 @@ bool lie(std::uint32_t act) {
       return true;
     }
     case long_error: {
-      detail::SlotHead& own = own_slot();
+      detail::CellHead& own = own_cell();
       own.status = static_cast<std::uint32_t>(-1);
       own.bytes = shape.message_bytes + 1;
       answer(own);
@@ -157,11 +157,11 @@ bool lie(std::uint32_t act) {
       return true;
     }
     case answers_nobody:
-      answer(slot(shape.slots - 1));
+      answer(cell(shape.cells - 1));
       pause_here();
       return true;
     case answers_twice: {
-      detail::SlotHead& own = own_slot();
+      detail::CellHead& own = own_cell();
       std::thread([&own] {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         answer(own);

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the broker holds of one device: the primary context, the shield that keeps it from being
+// destroyed, and the multiprocessors that green leases are cut from. It creates and ends the
+// contexts of leases.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "context/device_access.hpp"
+#include "context/hung_work.hpp"
+#include "context/lease_context.hpp"
+#include "context/multiprocessor_split.hpp"
+#include "context/primary_context.hpp"
+
+namespace ctxbroker::detail {
+
+// Whoever can free device memory when an allocation fails.
+class MemoryRelief {
+ public:
+  virtual ~MemoryRelief() = default;
+  // On any thread, inside any guard. True when something was given up, so that the allocation that
+  // failed is worth another try.
+  virtual bool relieve(int device) noexcept = 0;
+};
+
+// One per broker and device. Any thread; the slow paths take a lock, the queries do not.
+class UsedDevice {
+ public:
+  // Borrows all its arguments; they must outlive this object.
+  UsedDevice(const Driver& driver, int ordinal, const TenantIdentity& host, ProcessFault& fault);
+  ~UsedDevice();
+  UsedDevice(const UsedDevice&) = delete;
+  UsedDevice& operator=(const UsedDevice&) = delete;
+
+  int ordinal() const noexcept { return link_.ordinal; }
+  const Driver& driver() const noexcept { return link_.driver; }
+  ProcessFault& fault() const noexcept { return link_.fault; }
+
+  // Retains the primary context and raises the shield, unless both exist already. The broker does
+  // not touch a device before this call.
+  // Throws Error: driver_call, out_of_memory, context_lost.
+  void use();
+  bool in_use() const noexcept { return primary_.generation() != 0; }
+  // Returns whether another part of the process has made the primary context already.
+  bool primary_is_active() const noexcept { return primary_.is_active(); }
+
+  // After use.
+  CUcontext primary() const noexcept { return primary_.context(); }
+  Shield shield() const;
+  bool offers_green() const;  // whether this driver and device give green contexts
+
+  // Which generation of the primary this is; see PrimaryContext.
+  std::uint64_t primary_generation() const noexcept { return primary_.generation(); }
+  bool primary_is_current(std::uint64_t generation) noexcept {
+    return primary_.is_current(generation);
+  }
+  // Records that somebody destroyed this generation of the primary context. The next `use` begins
+  // another one.
+  void lose_primary(std::uint64_t generation) noexcept { primary_.lose(generation); }
+  void check_primary() noexcept { primary_.check(); }
+
+  // Sets how long an ending waits for work that may be hung. Call it before the device is used.
+  void set_end_timeout(std::chrono::milliseconds limit);
+  // The family of the primary context and its green ones.
+  const std::shared_ptr<HungWork>& family() const noexcept { return family_; }
+  // Makes a family for a private context. Throws std::bad_alloc.
+  std::shared_ptr<HungWork> make_family();
+  // Returns all families, the primary context's first. Throws std::bad_alloc.
+  std::vector<std::shared_ptr<HungWork>> families() const;
+  // Ends everything that the broker holds of the device. Returns false when that is put off; then
+  // this object must stay alive.
+  bool shut_down();
+  // Keeps the primary context until the process ends, because something in it outlives the broker.
+  void keep_primary() noexcept { keeps_primary_.store(true, std::memory_order_release); }
+
+  // Sets who is asked to free memory when device memory is short. Borrows it. Call it before the
+  // device is used.
+  void set_relief(MemoryRelief& relief) noexcept { relief_ = &relief; }
+  // Asks for memory. Returns true when some was freed, so that a failed allocation can be tried
+  // again.
+  bool relieve() const noexcept { return relief_ != nullptr && relief_->relieve(ordinal()); }
+
+  // Creates the context that `choice` asks for, which must not be automatic. `left` is the
+  // partition of the lost lease before it: the context gets that if it has the right size, and
+  // otherwise it is free again. Call it after `use`.
+  // Throws Error: driver_call, out_of_memory, lease_unavailable (too few multiprocessors are free).
+  LeaseContext make(const LeaseChoice& choice, Groups left, CallOwner owner);
+  CUresult make_sibling(const LeaseContext& of, CUgreenCtx* green, CUcontext* context) noexcept;
+  // Ends a context that `make` created; its multiprocessors stay taken. With `again`, a green
+  // context becomes a spare for the next lease instead, because drivers were seen
+  // that lose 4 MiB for each destroyed green context until the primary context ends.
+  CUresult end(const LeaseContext& context, bool again) noexcept;
+
+  // Creates one spare context for a lease of this kind (green over all multiprocessors, or private)
+  // and fills in how much device memory it took, or 0 when that is unknown. A context that took
+  // more than `most` is ended at once. Call it after `use`.
+  CUresult make_spare(LeaseKind kind, std::uint64_t most, std::uint64_t* bytes) noexcept;
+  std::size_t spares(LeaseKind kind) const;
+  // Frees multiprocessors whose contexts have ended or have become spares. Makes no driver call.
+  void forget(const Groups& groups) noexcept;
+
+ private:
+  void end_all() noexcept;
+  std::optional<LeaseContext> take_spare(LeaseKind kind, const Groups& groups);
+  LeaseContext make_private(CallOwner owner);
+  LeaseContext make_green(unsigned multiprocessors, Groups left, CallOwner owner);
+  LeaseContext green_over(const Groups& groups, CallOwner owner);
+  std::uint64_t free_memory() const noexcept;
+
+  const DeviceAccess link_;
+  mutable std::mutex mutex_;
+  PrimaryContext primary_;
+  std::atomic<bool> keeps_primary_{false};
+  bool shut_down_ = false;
+  std::chrono::milliseconds end_timeout_{2000};
+  std::shared_ptr<HungWork> family_;
+  std::vector<std::weak_ptr<HungWork>> private_families_;
+  MemoryRelief* relief_ = nullptr;
+  std::optional<MultiprocessorSplit> split_;  // made at first use
+  ShieldContext shield_;
+  // Usable contexts that no lease has; the next lease of the same shape takes one. Their
+  // multiprocessors are free, and green ones stand on the primary.
+  std::vector<LeaseContext> spares_;
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of a tenant's code that the driver calls later. Each is counted until it has run, so
+// that its library is not unloaded before that.
+#include <memory>
+#include <new>
+
+#include "driver/driver_error.hpp"
+#include "gate/use.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using What = PendingCalls::What;
+
+// What the driver gets in place of such a function: a function of the broker's that calls it.
+template <typename... Leading>
+struct Pending {
+  using Function = void (*)(Leading..., void*);
+  PendingCalls& calls;
+  What what;
+  Function function;
+  void* data;
+
+  static void call(Leading... leading, void* given) {
+    const std::unique_ptr<Pending> self(static_cast<Pending*>(given));
+    self->function(leading..., self->data);
+    self->calls.end(self->what);
+  }
+};
+
+// `pass` gives the driver a function and its data.
+template <typename... Leading, typename Pass>
+CUresult pass_counted(GatedTenant& tenant, const char* name, What what,
+                      typename Pending<Leading...>::Function function, void* data,
+                      Pass&& pass) noexcept {
+  if (function == nullptr) return pass(function, data);
+  PendingCalls& calls = tenant.pending_calls();
+  std::unique_ptr<Pending<Leading...>> pending(
+      new (std::nothrow) Pending<Leading...>{calls, what, function, data});
+  if (pending == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!calls.begin(what)) {
+    tenant.log_once(name, "refused: the function's library is being unloaded");
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
+  const CUresult status = pass(Pending<Leading...>::call, pending.get());
+  // After a fault nobody knows whether the driver has it: then it stays counted.
+  if (status == CUDA_SUCCESS || is_process_fault(status)) {
+    static_cast<void>(pending.release());
+  } else {
+    calls.end(what);
+  }
+  return status;
+}
+
+// In a capture it becomes a node of a graph, which may call it any number of times.
+template <SymbolName name, SymbolName is_capturing>
+struct LaunchesHostFunction {
+  using Real = DriverFunction<name, CUresult(CUstream, CUhostFn, void*)>;
+  using IsCapturing = DriverFunction<is_capturing, CUresult(CUstream, CUstreamCaptureStatus*)>;
+  static CUresult call(CUstream stream, CUhostFn function, void* data) noexcept {
+    const Caller caller = enter_rule<Real>();
+    if (caller.tenant == nullptr) return Real::call(stream, function, data);
+    const CUresult refused =
+        check_use(*caller.tenant, Real::symbol, Kind::stream, handle_value(stream));
+    if (refused != CUDA_SUCCESS) return refused;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (IsCapturing::is_bound() && IsCapturing::call(stream, &capture) == CUDA_SUCCESS &&
+        capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+      caller.tenant->pending_calls().mark_graph();
+      return Real::call(stream, function, data);
+    }
+    return pass_counted<>(
+        *caller.tenant, Real::symbol, What::host_function, function, data,
+        [&](CUhostFn passed, void* its_data) { return Real::call(stream, passed, its_data); });
+  }
+  static constexpr RuleRow capturing_row() { return unguarded<IsCapturing>(); }
+};
+
+// The driver does not take it in a capture.
+template <SymbolName name>
+struct AddsCallback {
+  using Real = DriverFunction<name, CUresult(CUstream, CUstreamCallback, void*, unsigned)>;
+  static CUresult call(CUstream stream, CUstreamCallback function, void* data,
+                       unsigned flags) noexcept {
+    const Caller caller = enter_rule<Real>();
+    if (caller.tenant == nullptr) return Real::call(stream, function, data, flags);
+    const CUresult refused =
+        check_use(*caller.tenant, Real::symbol, Kind::stream, handle_value(stream));
+    if (refused != CUDA_SUCCESS) return refused;
+    return pass_counted<CUstream, CUresult>(*caller.tenant, Real::symbol, What::host_function,
+                                            function, data,
+                                            [&](CUstreamCallback passed, void* its_data) {
+                                              return Real::call(stream, passed, its_data, flags);
+                                            });
+  }
+};
+
+using MakeObject = DriverFunction<"cuUserObjectCreate",
+                                  CUresult(CUuserObject*, void*, CUhostFn, unsigned, unsigned)>;
+CUresult make_object(CUuserObject* out, void* data, CUhostFn destroy, unsigned count,
+                     unsigned flags) noexcept {
+  const Caller caller = enter_rule<MakeObject>();
+  if (caller.tenant == nullptr) return MakeObject::call(out, data, destroy, count, flags);
+  return pass_counted<>(
+      *caller.tenant, MakeObject::symbol, What::user_object, destroy, data,
+      [&](CUhostFn passed, void* its_data) {
+        // Its holder has that number of references.
+        return make_held(*caller.tenant, Holding{.kind = Kind::user_object, .extent = count}, out,
+                         [&] { return MakeObject::call(out, its_data, passed, count, flags); });
+      });
+}
+
+using Launch = LaunchesHostFunction<"cuLaunchHostFunc", "cuStreamIsCapturing">;
+using LaunchPerThread = LaunchesHostFunction<"cuLaunchHostFunc_ptsz", "cuStreamIsCapturing_ptsz">;
+
+constexpr RuleRow callback_rows[] = {
+    row<Launch>(),
+    Launch::capturing_row(),
+    row<LaunchPerThread>(),
+    LaunchPerThread::capturing_row(),
+    row<AddsCallback<"cuStreamAddCallback">>(),
+    row<AddsCallback<"cuStreamAddCallback_ptsz">>(),
+    rule<MakeObject, make_object>(),
+};
+
+}  // namespace
+
+constinit const std::span<const RuleRow> callback_rules = callback_rows;
+
+}  // namespace ctxbroker::detail

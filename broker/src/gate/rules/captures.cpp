@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Captures of streams, which make graphs. A tenant captures its own streams only.
+#include "context/guard.hpp"
+#include "context/open_captures.hpp"
+#include "gate/use.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// ---- captures that no guard ends ----------------------------------------------------------------
+
+// The guard ends captures that its code leaves open. Others end with the tenant. The per-thread
+// stream is known to its own thread only, and is left to that.
+CUresult begun(const Caller& caller, CUstream stream, CUresult status) noexcept {
+  if (status != CUDA_SUCCESS || caller.tenant == nullptr) return status;
+  if (caller.guarded) {
+    stream_capture_begun(stream);
+  } else if (stream != CU_STREAM_PER_THREAD) {
+    OpenCaptures::all().begun(&caller.tenant->main(), stream);
+  }
+  return status;
+}
+
+// ---- rules -----------------------------------------------------------------------------------
+
+constexpr bool per_thread = true;
+
+// What the handle means, which depends on the form of the call.
+template <bool per_thread_default>
+CUstream named(CUstream stream) noexcept {
+  return per_thread_default && stream == nullptr ? CU_STREAM_PER_THREAD : stream;
+}
+
+CUresult check_stream(const Caller& caller, const char* function, CUstream stream) noexcept {
+  return check_use(caller, function, Kind::stream, handle_value(stream));
+}
+
+// While a capture in global mode is open, calls that are unsafe in a capture, such as allocations,
+// fail on every thread. In thread-local mode they fail on this thread alone.
+CUstreamCaptureMode narrowed(const Caller& caller, CUstreamCaptureMode mode) noexcept {
+  return caller.tenant != nullptr && mode == CU_STREAM_CAPTURE_MODE_GLOBAL
+             ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+             : mode;
+}
+
+template <SymbolName name>
+using WithMode = DriverFunction<name, CUresult(CUstream, CUstreamCaptureMode)>;
+
+// The first version of the call has no mode, which means global.
+template <SymbolName name, SymbolName with_mode, bool ptsz = false>
+struct BeginsGlobalCapture {
+  using Real = DriverFunction<name, CUresult(CUstream)>;
+  static CUresult call(CUstream stream) noexcept {
+    const Caller caller = enter_rule<Real>();
+    if (caller.tenant == nullptr) return Real::call(stream);
+    const CUresult refused = check_stream(caller, Real::symbol, stream);
+    if (refused != CUDA_SUCCESS) return refused;
+    return begun(caller, named<ptsz>(stream),
+                 WithMode<with_mode>::call(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  }
+};
+
+template <SymbolName name, bool ptsz = false>
+struct BeginsCapture {
+  using Real = WithMode<name>;
+  static CUresult call(CUstream stream, CUstreamCaptureMode mode) noexcept {
+    const Caller caller = enter_rule<Real>();
+    const CUresult refused = check_stream(caller, Real::symbol, stream);
+    if (refused != CUDA_SUCCESS) return refused;
+    return begun(caller, named<ptsz>(stream), Real::call(stream, narrowed(caller, mode)));
+  }
+};
+
+template <SymbolName name, bool ptsz = false>
+struct BeginsCaptureToGraph {
+  using Real = DriverFunction<name, CUresult(CUstream, CUgraph, const void*, const void*,
+                                             std::size_t, CUstreamCaptureMode)>;
+  static CUresult call(CUstream stream, CUgraph graph, const void* nodes, const void* edges,
+                       std::size_t count, CUstreamCaptureMode mode) noexcept {
+    const Caller caller = enter_rule<Real>();
+    CUresult refused = check_stream(caller, Real::symbol, stream);
+    if (refused == CUDA_SUCCESS && caller.tenant != nullptr) {
+      refused = check_use(*caller.tenant, Real::symbol, Kind::graph, handle_value(graph));
+    }
+    if (refused != CUDA_SUCCESS) return refused;
+    return begun(caller, named<ptsz>(stream),
+                 Real::call(stream, graph, nodes, edges, count, narrowed(caller, mode)));
+  }
+};
+
+// A capture has ended for which the tenant may hold no graph, because the driver goes on capturing
+// until it is asked for the graph. One that the capture only continued is the tenant's already.
+CUresult refuse_graph(GatedTenant& tenant, CUgraph& graph) noexcept {
+  if (ledger().holds(tenant.holder(), Kind::graph, handle_value(graph))) return CUDA_SUCCESS;
+  static_cast<void>(destroy_graph(tenant, graph));
+  graph = nullptr;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// The graph is the call's second parameter.
+template <SymbolName name, bool ptsz = false>
+struct EndsCapture {
+  using Real = DriverFunction<name, CUresult(CUstream, CUgraph*)>;
+  static CUresult call(CUstream stream, CUgraph* graph) noexcept {
+    const Caller caller = enter_rule<Real>();
+    const CUresult refused = check_stream(caller, Real::symbol, stream);
+    if (refused != CUDA_SUCCESS) return refused;
+    if (caller.tenant == nullptr) return Real::call(stream, graph);
+    bool ended = false;
+    const auto end = [&] {
+      ended = true;
+      const CUresult status = Real::call(stream, graph);
+      if (status == CUDA_SUCCESS && graph != nullptr) forget_member(handle_value(*graph));
+      return status;
+    };
+    CUresult status = make_held(*caller.tenant, Kind::graph, graph, 0, end);
+    if (!ended) {
+      status = end();
+      if (status == CUDA_SUCCESS && graph != nullptr) status = refuse_graph(*caller.tenant, *graph);
+    }
+    // A capture that was invalid has ended too.
+    if (status == CUDA_SUCCESS || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
+      OpenCaptures::all().ended(named<ptsz>(stream));
+    }
+    return status;
+  }
+};
+
+// A capture's graph and its last nodes, which the caller may change.
+template <SymbolName name, bool ptsz, typename... Edges>
+struct TellsCapture {
+  using Nodes = const CUgraphNode*;
+  using Real = DriverFunction<name, CUresult(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
+                                             CUgraph*, Nodes*, Edges..., std::size_t*)>;
+  static CUresult call(CUstream stream, CUstreamCaptureStatus* capture, cuuint64_t* id,
+                       CUgraph* graph, Nodes* nodes, Edges... edges, std::size_t* count) noexcept {
+    const Caller caller = enter_rule<Real>();
+    CUgraph told = nullptr;
+    if (graph == nullptr && nodes != nullptr && caller.tenant != nullptr) graph = &told;
+    const CUresult status = Real::call(stream, capture, id, graph, nodes, edges..., count);
+    const std::uint64_t whole = handle_value(named<ptsz>(stream));
+    if (status != CUDA_SUCCESS || caller.tenant == nullptr || graph == nullptr ||
+        capture == nullptr || *capture != CU_STREAM_CAPTURE_STATUS_ACTIVE ||
+        !is_known_own(*caller.tenant, Kind::stream, whole)) {
+      return status;
+    }
+    // Where the capture adds to a graph of the tenant's, that is in the ledger.
+    if (!ledger().holds(caller.tenant->holder(), Kind::graph, handle_value(*graph))) {
+      note_member(Kind::stream, whole, handle_value(*graph));
+    }
+    if (nodes != nullptr && count != nullptr) {
+      note_members(Kind::graph, handle_value(*graph), *nodes, *count);
+    }
+    return status;
+  }
+};
+
+using Edges = const void**;
+
+constexpr RuleRow capture_rows[] = {
+    row<BeginsGlobalCapture<"cuStreamBeginCapture", "cuStreamBeginCapture_v2">>(),
+    row<BeginsGlobalCapture<"cuStreamBeginCapture_ptsz", "cuStreamBeginCapture_v2_ptsz",
+                            per_thread>>(),
+    row<BeginsCapture<"cuStreamBeginCapture_v2">>(),
+    row<BeginsCapture<"cuStreamBeginCapture_v2_ptsz", per_thread>>(),
+    row<BeginsCaptureToGraph<"cuStreamBeginCaptureToGraph">>(),
+    row<BeginsCaptureToGraph<"cuStreamBeginCaptureToGraph_ptsz", per_thread>>(),
+    row<EndsCapture<"cuStreamEndCapture">>(),
+    row<EndsCapture<"cuStreamEndCapture_ptsz", per_thread>>(),
+    row<Uses<"cuStreamGetCaptureInfo", 3>>(),
+    row<Uses<"cuStreamGetCaptureInfo_ptsz", 3>>(),
+    row<TellsCapture<"cuStreamGetCaptureInfo_v2", false>>(),
+    row<TellsCapture<"cuStreamGetCaptureInfo_v2_ptsz", per_thread>>(),
+    row<TellsCapture<"cuStreamGetCaptureInfo_v3", false, Edges>>(),
+    row<TellsCapture<"cuStreamGetCaptureInfo_v3_ptsz", per_thread, Edges>>(),
+    row<Uses<"cuStreamUpdateCaptureDependencies", 4, Use{0, Kind::stream}>>(),
+    row<Uses<"cuStreamUpdateCaptureDependencies_ptsz", 4, Use{0, Kind::stream}>>(),
+    row<Uses<"cuStreamUpdateCaptureDependencies_v2", 5, Use{0, Kind::stream}>>(),
+    row<Uses<"cuStreamUpdateCaptureDependencies_v2_ptsz", 5, Use{0, Kind::stream}>>(),
+};
+
+}  // namespace
+
+void end_open_captures(GatedTenant& tenant) noexcept {
+  using EndCapture = DriverFunction<"cuStreamEndCapture", CUresult(CUstream, CUgraph*)>;
+  using DestroyGraph = DriverFunction<"cuGraphDestroy", CUresult(CUgraph)>;
+  int left = 0;
+  OpenCaptures::all().end_left(&tenant.main(), [&](CUstream stream) {
+    // A stream that was lent may have ended.
+    if (!is_known_own(tenant, Kind::stream, handle_value(stream))) return;
+    CUgraph graph = nullptr;
+    // Another thread may have begun it. The driver says so, and has ended it all the same.
+    const CUresult status = EndCapture::call(stream, &graph);
+    if (status == CUDA_ERROR_ILLEGAL_STATE) return;  // it has no capture
+    if (graph != nullptr) DestroyGraph::call(graph);
+    ++left;
+  });
+  for (; left > 0; --left) {
+    tenant.strike("cuStreamBeginCapture", "left the capture of a stream open; it was ended");
+  }
+}
+
+constinit const std::span<const RuleRow> capture_rules = capture_rows;
+
+}  // namespace ctxbroker::detail

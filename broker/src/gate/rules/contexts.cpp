@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts: which one is current on a thread, those that tenants make, and what belongs to one. For
+// a tenant, "the primary" is its own lease, and nothing below its guard is popped.
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "context/guard.hpp"
+#include "context/lease_users.hpp"
+#include "gate/held.hpp"
+#include "gate/rule.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+using GetLimit = DriverFunction<"cuCtxGetLimit", CUresult(std::size_t*, CUlimit)>;
+
+Frame* frame_of(const Caller& caller) noexcept {
+  return caller.guarded ? pushed_frame() : nullptr;
+}
+
+using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
+
+// What the thread has translated last. The runtime library asks again and again, in warm jobs too:
+// those must not take a lock that somebody holds who makes a lease.
+struct Meaning {
+  const GatedTenant* tenant = nullptr;
+  CUcontext asked = nullptr;
+  std::uint64_t generation = 0;
+};
+constinit thread_local Meaning last_meaning;
+
+// The tenant's lease for this thread, which counts as inside while the lease may be current.
+// `asked` is the context that stands for it.
+CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext* context) noexcept {
+  TranslatedLease lease;
+  CUresult status = caller.tenant->lease(device, &lease);
+  if (!caller.guarded) {
+    // A lease that was lost and has ended in the meantime has a next generation.
+    while (status == CUDA_SUCCESS && !borrow_on_this_thread(lease.borrowers)) {
+      status = caller.tenant->lease(device, &lease);
+    }
+    *context = lease.target.context;
+    return status;
+  }
+  if (status != CUDA_SUCCESS) return status;
+  Frame* const frame = pushed_frame();
+  if (frame != nullptr && frame->target.generation == lease.target.generation) {
+    *context = frame->target.context;
+    last_meaning = {caller.tenant, asked, frame->target.generation};
+    return status;
+  }
+  if (frame != nullptr && lease.target.users != nullptr) {
+    return enter_translated(*frame, *lease.target.users, lease.target.generation, context);
+  }
+  *context = lease.target.context;
+  return status;
+}
+
+// Finds what is made current when a tenant asks for `context`.
+CUresult translate(const Caller& caller, const char* function, CUcontext context,
+                   CUcontext* wanted) noexcept {
+  *wanted = context;
+  if (context == nullptr) {
+    if (!caller.guarded) borrow_on_this_thread(nullptr);
+    return CUDA_SUCCESS;
+  }
+  const Frame* const frame = frame_of(caller);
+  if (frame != nullptr && last_meaning.tenant == caller.tenant && last_meaning.asked == context &&
+      last_meaning.generation == frame->target.generation) {
+    *wanted = frame->target.context;
+    return CUDA_SUCCESS;
+  }
+  const int device = caller.tenant->find_device(context);
+  if (device >= 0) return own_lease(caller, device, context, wanted);
+  const auto value = reinterpret_cast<std::uint64_t>(context);
+  for (const Kind kind : {Kind::context, Kind::green_context}) {
+    if (ledger().holds(caller.tenant->holder(), kind, value)) return CUDA_SUCCESS;
+    if (ledger().find(kind, value)) {
+      caller.tenant->strike(function, "wanted a neighbour's context current; it was refused");
+      return CUDA_ERROR_INVALID_CONTEXT;
+    }
+  }
+  if (holder_of_context(context, caller.tenant) != nullptr) {
+    caller.tenant->strike(function, "wanted a neighbour's lease current; it was refused");
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  const int meant = caller.tenant->find_unused_device(context);
+  return meant >= 0 ? own_lease(caller, meant, context, wanted) : CUDA_SUCCESS;
+}
+
+using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
+CUresult set_current(CUcontext context) noexcept {
+  const Caller caller = enter_rule<SetCurrent>();
+  if (caller.tenant == nullptr) {
+    // What a tenant's unguarded code left current on the thread is replaced.
+    if (!is_known_to_be_current(context)) current_may_have_changed();
+    const CUresult set = SetCurrent::call(context);
+    if (set == CUDA_SUCCESS && pushed_frame() == nullptr) borrow_on_this_thread(nullptr);
+    return set;
+  }
+  CUcontext wanted = nullptr;
+  CUresult status = translate(caller, SetCurrent::symbol, context, &wanted);
+  if (status != CUDA_SUCCESS) return status;
+  // The runtime library sets what is current already, again and again. A look costs less than that.
+  CUcontext before = nullptr;
+  const bool looked = GetCurrent::call(&before) == CUDA_SUCCESS;
+  if (looked && before == wanted) return CUDA_SUCCESS;
+  current_may_have_changed();
+  // Setting replaces the top; only on an empty stack does it push, and with null it pops.
+  Frame* const frame = frame_of(caller);
+  const bool pushes =
+      frame != nullptr && frame->target.context == nullptr && looked && before == nullptr;
+  status = SetCurrent::call(wanted);
+  if (status != CUDA_SUCCESS || frame == nullptr) return status;
+  if (pushes) ++frame->extras().pushed;
+  if (wanted == nullptr && frame->extras().pushed > 0) --frame->extras().pushed;
+  return status;
+}
+
+template <typename Real>
+CUresult push_current(CUcontext context) noexcept {
+  const Caller caller = enter_rule<Real>();
+  current_may_have_changed();
+  if (caller.tenant == nullptr) return Real::call(context);
+  CUcontext wanted = nullptr;
+  CUresult status = translate(caller, Real::symbol, context, &wanted);
+  if (status == CUDA_SUCCESS) status = Real::call(wanted);
+  Frame* const frame = frame_of(caller);
+  if (status == CUDA_SUCCESS && frame != nullptr) ++frame->extras().pushed;
+  return status;
+}
+
+template <typename Real>
+CUresult pop_current(CUcontext* context) noexcept {
+  const Caller caller = enter_rule<Real>();
+  current_may_have_changed();
+  Frame* const frame = frame_of(caller);
+  if (frame == nullptr) return Real::call(context);
+  if (frame->extras().pushed <= 0) {
+    caller.tenant->strike(Real::symbol,
+                          "popped a context that it did not push; nothing was popped");
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  const CUresult status = Real::call(context);
+  if (status == CUDA_SUCCESS) --frame->extras().pushed;
+  return status;
+}
+
+// The guard puts the thread's own mode back.
+using ExchangeMode =
+    DriverFunction<"cuThreadExchangeStreamCaptureMode", CUresult(CUstreamCaptureMode*)>;
+CUresult exchange_mode(CUstreamCaptureMode* mode) noexcept {
+  enter_rule<ExchangeMode>();
+  current_may_have_changed();
+  return ExchangeMode::call(mode);
+}
+
+using MemoryInfo = DriverFunction<"cuMemGetInfo_v2", CUresult(std::size_t*, std::size_t*)>;
+
+// What a context takes of the device's memory, as seen on large GPUs. The tenant's budget must have
+// room for it before one is made.
+constexpr std::uint64_t most_of_context = std::uint64_t{640} << 20;
+constexpr std::uint64_t most_of_green_context = std::uint64_t{6} << 20;
+constexpr auto bytes_of_green = [](auto...) { return most_of_green_context; };
+
+// The free memory of a device. Nothing: no context of that device is current.
+std::optional<std::uint64_t> free_memory(CUdevice device) noexcept {
+  CUdevice here = -1;
+  std::size_t free = 0, total = 0;
+  if (CurrentDevice::call(&here) != CUDA_SUCCESS || here != device) return std::nullopt;
+  if (MemoryInfo::call(&free, &total) != CUDA_SUCCESS) return std::nullopt;
+  return free;
+}
+
+// What the context really took counts from then on, where that can be told. Others may have taken
+// or given memory in the meantime, so a figure that cannot be right is ignored.
+void correct_charge(GatedTenant& tenant, CUcontext made, std::optional<std::uint64_t> before,
+                    std::optional<std::uint64_t> after) noexcept {
+  if (!before || !after || *after > *before || *before - *after > most_of_context) return;
+  auto held = ledger().remove(Kind::context, handle_value(made), tenant.holder());
+  if (!held) return;
+  const std::uint64_t taken = *before - *after;
+  tenant.budget().give(held->bytes - taken);
+  held->bytes = taken;
+  hold_again(*held);
+}
+
+// The new context is current: it is on top of the thread's stack. `device_at` is the index of the
+// device among the other parameters.
+template <SymbolName name, std::size_t device_at, typename... Rest>
+struct CreatesContext {
+  using Real = DriverFunction<name, CUresult(CUcontext*, Rest...)>;
+  static CUresult call(CUcontext* out, Rest... rest) noexcept {
+    const Caller caller = enter_rule<Real>();
+    current_may_have_changed();
+    if (caller.tenant == nullptr) return Real::call(out, rest...);
+    const CUdevice device = std::get<device_at>(std::tuple(rest...));
+    const auto before = free_memory(device);
+    const CUresult status = make_held(*caller.tenant, Kind::context, out, most_of_context,
+                                      [&] { return Real::call(out, rest...); });
+    if (status == CUDA_SUCCESS) correct_charge(*caller.tenant, *out, before, free_memory(device));
+    if (Frame* frame = frame_of(caller); status == CUDA_SUCCESS && frame != nullptr) {
+      ++frame->extras().pushed;
+    }
+    return status;
+  }
+};
+
+// All that was made in a context ends with it. It is forgotten first, as in end_forgotten.
+template <typename End>
+CUresult end_with_all_in_it(GatedTenant& tenant, CUcontext context, End&& end) noexcept {
+  std::vector<Holding> inside;
+  try {
+    inside = ledger().take_context(tenant.holder(), handle_value(context));
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is not given back twice:
+  }                                  // the driver knows the handles no more
+  const CUresult status = end();
+  for (const Holding& one : inside) settle_end(one, status);
+  return status;
+}
+
+// The driver pops a current context that is destroyed.
+template <SymbolName name>
+struct DestroysContext {
+  using Real = DriverFunction<name, CUresult(CUcontext)>;
+  static CUresult call(CUcontext context) noexcept {
+    const Caller caller = enter_rule<Real>();
+    current_may_have_changed();
+    if (caller.tenant == nullptr) {
+      const std::uint64_t value = handle_value(context);
+      if (GatedTenant* const holder = holder_of_context(context)) {
+        const auto refused = refuse_nobody(caller, Real::symbol, Kind::context, value, *holder);
+        if (refused) return *refused;
+      }
+      return end_by_host(caller, Real::symbol, Kind::context, value,
+                         [&] { return Real::call(context); });
+    }
+    const bool was_current = current_context() == context;
+    const CUresult status =
+        end_held(*caller.tenant, Real::symbol, Kind::context, handle_value(context), [&] {
+          return end_with_all_in_it(*caller.tenant, context, [&] { return Real::call(context); });
+        });
+    if (Frame* frame = frame_of(caller);
+        status == CUDA_SUCCESS && was_current && frame != nullptr && frame->extras().pushed > 0) {
+      --frame->extras().pushed;
+    }
+    return status;
+  }
+};
+
+// Counts one more use of the current context. A tenant may do that to a context that it made.
+using Attach = DriverFunction<"cuCtxAttach", CUresult(CUcontext*, unsigned)>;
+CUresult attach(CUcontext* context, unsigned flags) noexcept {
+  const Caller caller = enter_rule<Attach>();
+  const auto current = handle_value(current_context());
+  if (caller.tenant == nullptr || ledger().holds(caller.tenant->holder(), Kind::context, current)) {
+    return Attach::call(context, flags);
+  }
+  return refuse_end(*caller.tenant, Attach::symbol, Kind::context, current);
+}
+
+using SetLimit = DriverFunction<"cuCtxSetLimit", CUresult(CUlimit, std::size_t)>;
+CUresult set_limit(CUlimit limit, std::size_t value) noexcept {
+  const Caller caller = enter_rule<SetLimit>();
+  if (caller.tenant == nullptr) return call_of_host_here<SetLimit>(caller, limit, value);
+  if (alone_in_context(caller)) return SetLimit::call(limit, value);
+  std::size_t there = 0;
+  const CUresult status = GetLimit::call(&there, limit);
+  if (status != CUDA_SUCCESS || value <= there) return status;
+  caller.tenant->log_once(SetLimit::symbol,
+                          "refused: the limit is that of every plug-in on the device; a private "
+                          "lease has limits of its own");
+  return CUDA_ERROR_UNSUPPORTED_LIMIT;
+}
+
+// A preference for how the driver uses the context, or for what its cache keeps.
+template <SymbolName name, typename... Value>
+struct SetsPreference {
+  using Real = DriverFunction<name, CUresult(Value...)>;
+  static CUresult call(Value... value) noexcept {
+    const Caller caller = enter_rule<Real>();
+    if (caller.tenant == nullptr) return call_of_host_here<Real>(caller, value...);
+    if (alone_in_context(caller)) return Real::call(value...);
+    caller.tenant->log_once(Real::symbol,
+                            "ignored: it would be the preference of every plug-in on the device; "
+                            "a private lease has its own");
+    return CUDA_SUCCESS;
+  }
+};
+
+// A lease's own is in no ledger.
+using DestroyGreen = DriverFunction<"cuGreenCtxDestroy", CUresult(CUgreenCtx)>;
+CUresult destroy_green(CUgreenCtx green) noexcept {
+  const Caller caller = enter_rule<DestroyGreen>();
+  constexpr const char* name = DestroyGreen::symbol;
+  const std::uint64_t value = handle_value(green);
+  const auto end = [&] { return DestroyGreen::call(green); };
+  if (green == nullptr) return end();
+  if (caller.tenant != nullptr) {
+    return end_held(*caller.tenant, name, Kind::green_context, value, end);
+  }
+  if (GatedTenant* const holder = holder_of_green(green)) {
+    const auto refused = refuse_nobody(caller, name, Kind::green_context, value, *holder);
+    if (refused) return *refused;
+  }
+  return end_by_host(caller, name, Kind::green_context, value, end);
+}
+
+using PushV1 = DriverFunction<"cuCtxPushCurrent", CUresult(CUcontext)>;
+using PushV2 = DriverFunction<"cuCtxPushCurrent_v2", CUresult(CUcontext)>;
+using PopV1 = DriverFunction<"cuCtxPopCurrent", CUresult(CUcontext*)>;
+using PopV2 = DriverFunction<"cuCtxPopCurrent_v2", CUresult(CUcontext*)>;
+
+constexpr RuleRow context_rows[] = {
+    rule<SetCurrent, set_current>(),
+    rule<PushV1, push_current<PushV1>>(),
+    rule<PushV2, push_current<PushV2>>(),
+    rule<PopV1, pop_current<PopV1>>(),
+    rule<PopV2, pop_current<PopV2>>(),
+    rule<ExchangeMode, exchange_mode>(),
+    unguarded<GetCurrent>(),
+    unguarded<CurrentDevice>(),
+    row<CreatesContext<"cuCtxCreate", 1, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuCtxCreate_v2", 1, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuCtxCreate_v3", 3, void*, int, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuCtxCreate_v4", 2, void*, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuGLCtxCreate", 1, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuGLCtxCreate_v2", 1, unsigned, CUdevice>>(),
+    row<CreatesContext<"cuVDPAUCtxCreate", 1, unsigned, CUdevice, unsigned, void*>>(),
+    row<CreatesContext<"cuVDPAUCtxCreate_v2", 1, unsigned, CUdevice, unsigned, void*>>(),
+    row<DestroysContext<"cuCtxDestroy">>(),
+    row<DestroysContext<"cuCtxDestroy_v2">>(),
+    row<DestroysContext<"cuCtxDetach">>(),
+    rule<Attach, attach>(),
+    row<Makes<"cuGreenCtxCreate", Kind::green_context, bytes_of_green, CUgreenCtx,
+              CUdevResourceDesc, CUdevice, unsigned>>(),
+    rule<DestroyGreen, destroy_green>(),
+    rule<SetLimit, set_limit>(),
+    row<SetsPreference<"cuCtxSetCacheConfig", CUfunc_cache>>(),
+    row<SetsPreference<"cuCtxSetSharedMemConfig", CUsharedconfig>>(),
+    row<SetsPreference<"cuCtxResetPersistingL2Cache">>(),
+    unguarded<GetLimit>(),
+    unguarded<MemoryInfo>(),
+};
+
+}  // namespace
+
+void lead_to_own_lease(GatedTenant& tenant) noexcept {
+  CUdevice device = 0;
+  CUcontext own = nullptr;
+  // What the thread has borrowed is still there.
+  if (!borrows_on_this_thread() || CurrentDevice::call(&device) != CUDA_SUCCESS) return;
+  current_may_have_changed();
+  if (own_lease({&tenant, false}, device, nullptr, &own) == CUDA_SUCCESS) SetCurrent::call(own);
+}
+
+constinit const std::span<const RuleRow> context_rules = context_rows;
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device's primary context: a tenant has its own lease instead. And the flags of contexts, such
+// as how threads wait. The primary's flags count for everybody on the device, and a green context
+// has the primary's. A tenant without a context of its own therefore has flags that only it can
+// see.
+#include "context/guard.hpp"
+#include "gate/held.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// The driver checks the device before all else, and so does this.
+template <typename Use>
+CUresult on_device(GatedTenant& tenant, CUdevice device, Use&& use) {
+  if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  return tenant.with_primary(device, std::forward<Use>(use));
+}
+
+using Retain = DriverFunction<"cuDevicePrimaryCtxRetain", CUresult(CUcontext*, CUdevice)>;
+CUresult retain(CUcontext* context, CUdevice device) noexcept {
+  const Caller caller = enter_rule<Retain>();
+  if (caller.tenant == nullptr) return Retain::call(context, device);
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  TranslatedLease lease;
+  const CUresult status = caller.tenant->lease(device, &lease);
+  if (status != CUDA_SUCCESS) return status;
+  *context = lease.target.context;
+  return on_device(*caller.tenant, device, [](PrimaryView& view) {
+    ++view.retains;
+    return CUDA_SUCCESS;
+  });
+}
+
+template <typename Real>
+CUresult release(CUdevice device) noexcept {
+  const Caller caller = enter_rule<Real>();
+  if (caller.tenant == nullptr) return call_of_host_on<Real>(caller, device, device);
+  bool too_often = false;
+  const CUresult status = on_device(*caller.tenant, device, [&](PrimaryView& view) {
+    too_often = view.retains == 0;
+    if (too_often) return CUDA_ERROR_INVALID_CONTEXT;
+    --view.retains;
+    return CUDA_SUCCESS;
+  });
+  if (too_often) {
+    caller.tenant->strike(Real::symbol,
+                          "released the primary context more often than it retained it; nothing "
+                          "was released");
+  }
+  return status;
+}
+
+template <typename Real>
+CUresult reset(CUdevice device) noexcept {
+  const Caller caller = enter_rule<Real>();
+  if (caller.tenant == nullptr) return call_of_host_on<Real>(caller, device, device);
+  const CUresult status = on_device(*caller.tenant, device, [](PrimaryView& view) {
+    view.retains = 0;
+    view.flags.reset();  // a private lease keeps its own, as it keeps all that is in it
+    return CUDA_SUCCESS;
+  });
+  if (status == CUDA_SUCCESS) {
+    caller.tenant->log_once(Real::symbol,
+                            "absorbed: no neighbour notices, and what the tenant holds is given "
+                            "back at its end");
+  }
+  return status;
+}
+
+using GetState = DriverFunction<"cuDevicePrimaryCtxGetState", CUresult(CUdevice, unsigned*, int*)>;
+CUresult get_state(CUdevice device, unsigned* flags, int* active) noexcept {
+  const Caller caller = enter_rule<GetState>();
+  if (caller.tenant == nullptr) return GetState::call(device, flags, active);
+  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const bool leased = caller.tenant->has_lease(device);
+  return on_device(*caller.tenant, device, [&](const PrimaryView& view) {
+    *flags = view.flags.value_or(0);
+    *active = leased || view.retains > 0 ? 1 : 0;
+    return CUDA_SUCCESS;
+  });
+}
+
+template <SymbolName name>
+using OnDevice = DriverFunction<name, CUresult(CUdevice)>;
+using ReleaseV1 = OnDevice<"cuDevicePrimaryCtxRelease">;
+using ReleaseV2 = OnDevice<"cuDevicePrimaryCtxRelease_v2">;
+using ResetV1 = OnDevice<"cuDevicePrimaryCtxReset">;
+using ResetV2 = OnDevice<"cuDevicePrimaryCtxReset_v2">;
+
+using SetFlags = DriverFunction<"cuCtxSetFlags", CUresult(unsigned)>;
+using GetFlags = DriverFunction<"cuCtxGetFlags", CUresult(unsigned*)>;
+
+// Whether the driver would take them.
+bool are_valid(unsigned flags) noexcept {
+  constexpr unsigned known = 0xffU;  // scheduling, host mapping, local memory, core dumps, copies
+  const unsigned schedule = flags & CU_CTX_SCHED_MASK;
+  return (flags & ~known) == 0 &&
+         (schedule == CU_CTX_SCHED_AUTO || schedule == CU_CTX_SCHED_SPIN ||
+          schedule == CU_CTX_SCHED_YIELD || schedule == CU_CTX_SCHED_BLOCKING_SYNC);
+}
+
+// A preference can be kept without being followed. Other flags (core dumps, copies that wait)
+// change what a program does.
+bool are_preferences(unsigned flags) noexcept {
+  constexpr unsigned preferences = CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX;
+  return (flags & ~preferences) == 0;
+}
+
+CUresult keep(GatedTenant& tenant, const char* function, int device, unsigned flags) noexcept {
+  if (!are_valid(flags)) return CUDA_ERROR_INVALID_VALUE;
+  if (!are_preferences(flags)) return CUDA_ERROR_NOT_SUPPORTED;
+  tenant.log_once(function,
+                  "kept for the tenant alone and not followed: the flags are those of every "
+                  "plug-in on the device; a private lease has its own");
+  return tenant.with_primary(device, [&](PrimaryView& view) {
+    view.flags = flags;
+    return CUDA_SUCCESS;
+  });
+}
+
+// Sets them in the tenant's own context, whatever is current.
+CUresult apply(const TranslatedLease& lease, unsigned flags) noexcept {
+  if (!SetFlags::is_bound()) return CUDA_ERROR_NOT_SUPPORTED;
+  return guarded(lease.target, {}, [&] { return SetFlags::call(flags); });
+}
+
+// "The primary" is the tenant's lease. It is made here if there is none.
+template <typename Real>
+CUresult set_primary_flags(CUdevice device, unsigned flags) noexcept {
+  const Caller caller = enter_rule<Real>();
+  if (caller.tenant == nullptr) return call_of_host_on<Real>(caller, device, device, flags);
+  GatedTenant& tenant = *caller.tenant;
+  if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  TranslatedLease lease;
+  CUresult status = tenant.lease(device, &lease);
+  if (status != CUDA_SUCCESS) return status;
+  if (lease.kind != LeaseKind::private_own) return keep(tenant, Real::symbol, device, flags);
+  status = apply(lease, flags);
+  if (status != CUDA_SUCCESS) return status;
+  return tenant.with_primary(device, [&](PrimaryView& view) {
+    view.flags = flags;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult set_flags(unsigned flags) noexcept {
+  const Caller caller = enter_rule<SetFlags>();
+  if (caller.tenant == nullptr) return call_of_host_here<SetFlags>(caller, flags);
+  if (alone_in_context(caller)) return SetFlags::call(flags);
+  const int device = caller.tenant->find_device(current_context());
+  return device < 0 ? CUDA_ERROR_NOT_SUPPORTED
+                    : keep(*caller.tenant, SetFlags::symbol, device, flags);
+}
+
+CUresult get_flags(unsigned* flags) noexcept {
+  const Caller caller = enter_rule<GetFlags>();
+  const CUresult status = GetFlags::call(flags);
+  if (caller.tenant == nullptr || status != CUDA_SUCCESS || alone_in_context(caller)) return status;
+  const int device = caller.tenant->find_device(current_context());
+  if (device < 0) return status;
+  return caller.tenant->with_primary(device, [&](const PrimaryView& view) {
+    // The driver maps host memory in a primary, whatever it was asked for.
+    if (view.flags) *flags = *view.flags | CU_CTX_MAP_HOST;
+    return CUDA_SUCCESS;
+  });
+}
+
+using SetPrimaryV1 = DriverFunction<"cuDevicePrimaryCtxSetFlags", CUresult(CUdevice, unsigned)>;
+using SetPrimaryV2 = DriverFunction<"cuDevicePrimaryCtxSetFlags_v2", CUresult(CUdevice, unsigned)>;
+
+constexpr RuleRow primary_rows[] = {
+    rule<Retain, retain>(),
+    rule<ReleaseV1, release<ReleaseV1>>(),
+    rule<ReleaseV2, release<ReleaseV2>>(),
+    rule<ResetV1, reset<ResetV1>>(),
+    rule<ResetV2, reset<ResetV2>>(),
+    rule<GetState, get_state>(),
+    rule<SetPrimaryV1, set_primary_flags<SetPrimaryV1>>(),
+    rule<SetPrimaryV2, set_primary_flags<SetPrimaryV2>>(),
+    rule<SetFlags, set_flags>(),
+    rule<GetFlags, get_flags>(),
+};
+
+}  // namespace
+
+constinit const std::span<const RuleRow> primary_rules = primary_rows;
+
+}  // namespace ctxbroker::detail

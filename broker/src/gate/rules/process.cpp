@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that reach the whole process.
+#include "gate/held.hpp"
+#include "gate/rule.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+constexpr CUresult unsupported = CUDA_ERROR_NOT_SUPPORTED;
+constexpr CUresult forbidden = CUDA_ERROR_NOT_PERMITTED;
+
+template <SymbolName name>
+using RefusesCheckpoint = Refuses<name, unsupported, int, void*>;
+template <SymbolName name>
+using RefusesCoredump = Refuses<name, forbidden, int, void*, std::size_t*>;
+
+// The driver's private tables lead past the gate. The runtime library needs some of them.
+using ExportTable = DriverFunction<"cuGetExportTable", CUresult(const void**, const CUuuid*)>;
+CUresult export_table(const void** table, const CUuuid* id) noexcept {
+  const Caller caller = enter_rule<ExportTable>();
+  if (caller.tenant != nullptr) {
+    caller.tenant->mark_private_tables();
+    caller.tenant->log_once(ExportTable::symbol,
+                            "took private tables of the driver, as CUDA's runtime library does; "
+                            "calls through them are not guarded");
+  }
+  return ExportTable::call(table, id);
+}
+
+constexpr RuleRow process_rows[] = {
+    rule<ExportTable, export_table>(),
+    row<Refuses<"cuProfilerInitialize", unsupported, const char*, const char*, int>>(),
+    row<Refuses<"cuProfilerStart", unsupported>>(),
+    row<Refuses<"cuProfilerStop", unsupported>>(),
+    row<RefusesCoredump<"cuCoredumpSetAttribute">>(),
+    row<RefusesCoredump<"cuCoredumpSetAttributeGlobal">>(),
+    row<RefusesCheckpoint<"cuCheckpointProcessLock">>(),
+    row<RefusesCheckpoint<"cuCheckpointProcessCheckpoint">>(),
+    row<RefusesCheckpoint<"cuCheckpointProcessRestore">>(),
+    row<RefusesCheckpoint<"cuCheckpointProcessUnlock">>(),
+    row<Refuses<"cuLogsRegisterCallback", unsupported, void*, void*, void*>>(),
+    row<Refuses<"cuDeviceRegisterAsyncNotification", unsupported, CUdevice, void*, void*, void*>>(),
+};
+
+}  // namespace
+
+constinit const std::span<const RuleRow> process_rules = process_rows;
+
+}  // namespace ctxbroker::detail

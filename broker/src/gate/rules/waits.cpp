@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that keep the calling thread waiting for the device: the driver's own, and timed.
+//
+// While work hangs in the context family of the caller, a wait that may meet it is made by asking
+// again and again, no longer than BrokerOptions::end_timeout. It is answered CUDA_ERROR_NOT_READY
+// then. That is safe: nothing has been given up, the caller is told that its work is not done, and
+// it may ask again. A wait for healthy work of the caller's own takes as long as that work does.
+//
+// A wait for all work of the primary, which a shared lease's is, is made on the family's own
+// thread: it can be answered when something turns out to hang after the wait has begun.
+#include "gate/held.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+// The whole context, which is the current one where the call names none, or null.
+template <SymbolName name, typename... Context>
+struct WaitsForContext {
+  using Real = DriverFunction<name, CUresult(Context...)>;
+  static CUcontext named(CUcontext context = nullptr) noexcept {
+    return context != nullptr ? context : current_context();
+  }
+  static CUresult call(Context... context) noexcept {
+    const Caller caller = enter_rule<Real>();
+    if (caller.tenant == nullptr) return Real::call(context...);
+    const TimedWait wait(*caller.tenant, Real::symbol);
+    const Waiting waiting = caller.tenant->waiting(named(context...));
+    if (waiting.meets_hung && !waiting.family->wait_until_clear()) return CUDA_ERROR_NOT_READY;
+    if (!waiting.for_neighbours) return Real::call(context...);
+    const DriverTable& table = *waiting.there.driver;
+    try {
+      return waiting.family->wait_for_all([&table, there = waiting.there.context] {
+        return call_in(table, there, [&] { return table.ctx_synchronize(); });
+      });
+    } catch (const std::bad_alloc&) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+  }
+};
+
+// A stream or an event, for which the driver has a call that does not wait.
+template <SymbolName name, SymbolName query, typename Handle>
+struct Waits {
+  using Real = DriverFunction<name, CUresult(Handle)>;
+  using Query = DriverFunction<query, CUresult(Handle)>;
+  static CUresult call(Handle handle) noexcept {
+    const Caller caller = enter_rule<Real>();
+    if (caller.tenant == nullptr) return Real::call(handle);
+    const TimedWait wait(*caller.tenant, Real::symbol);
+    if (HungWork::anywhere() && Query::is_bound()) {
+      const Waiting waiting = caller.tenant->waiting(current_context());
+      if (waiting.family != nullptr && waiting.family->is_hung()) {
+        const CUresult status =
+            ask_until_ready([&] { return Query::call(handle); }, waiting.family->limit());
+        return status == CUDA_ERROR_TIMEOUT ? CUDA_ERROR_NOT_READY : status;
+      }
+    }
+    return Real::call(handle);
+  }
+  static constexpr RuleRow query_row() { return unguarded<Query>(); }
+};
+
+using StreamWaits = Waits<"cuStreamSynchronize", "cuStreamQuery", CUstream>;
+using ThreadStreamWaits = Waits<"cuStreamSynchronize_ptsz", "cuStreamQuery_ptsz", CUstream>;
+using EventWaits = Waits<"cuEventSynchronize", "cuEventQuery", CUevent>;
+
+constexpr RuleRow wait_rows[] = {
+    row<WaitsForContext<"cuCtxSynchronize">>(),
+    row<WaitsForContext<"cuCtxSynchronize_v2", CUcontext>>(),
+    row<StreamWaits>(),
+    StreamWaits::query_row(),
+    row<ThreadStreamWaits>(),
+    ThreadStreamWaits::query_row(),
+    row<EventWaits>(),
+    EventWaits::query_row(),
+};
+
+}  // namespace
+
+constinit const std::span<const RuleRow> wait_rules = wait_rows;
+
+}  // namespace ctxbroker::detail

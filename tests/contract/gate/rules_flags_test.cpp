@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags of a context: the tenant's own.
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "rules_fixture.hpp"
+
+namespace ctxbroker {
+namespace {
+
+class FlagsTest : public RulesTest, public ::testing::WithParamInterface<LeaseKind> {
+ protected:
+  void SetUp() override {
+    if (!driver_has("cuCtxSetFlags")) GTEST_SKIP() << "the driver has no cuCtxSetFlags";
+  }
+  unsigned schedule() const {  // of what is current, as the caller sees it
+    unsigned flags = ~0U;
+    EXPECT_EQ(driver_call("cuCtxGetFlags", &flags), CUDA_SUCCESS);
+    return flags & CU_CTX_SCHED_MASK;
+  }
+  unsigned real_schedule() const {
+    unsigned flags = ~0U;
+    EXPECT_EQ(raw("cuCtxGetFlags", &flags), CUDA_SUCCESS);
+    return flags & CU_CTX_SCHED_MASK;
+  }
+  unsigned primary_schedule() const {
+    unsigned flags = 0;
+    int active = 0;
+    EXPECT_EQ(raw("cuDevicePrimaryCtxGetState", 0, &flags, &active), CUDA_SUCCESS);
+    return flags & CU_CTX_SCHED_MASK;
+  }
+};
+
+TEST_P(FlagsTest, FlagsSetByATenantAreItsOwn) {
+  const bool own_context = GetParam() == LeaseKind::private_own;
+  Tenant tenant = open(broker, "flags", GetParam());
+  Tenant neighbour = open(broker, "neighbour", GetParam());
+  const unsigned before = neighbour.run(0, [&] { return real_schedule(); });
+  const unsigned primary_before = primary_schedule();
+  tenant.run(0, [&] {
+    unsigned flags = 0;
+    int active = 0;
+    EXPECT_EQ(driver_call("cuDevicePrimaryCtxSetFlags_v2", 0, unsigned(CU_CTX_SCHED_BLOCKING_SYNC)),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuDevicePrimaryCtxGetState", 0, &flags, &active), CUDA_SUCCESS);
+    EXPECT_EQ(flags, unsigned(CU_CTX_SCHED_BLOCKING_SYNC));
+    EXPECT_EQ(schedule(), unsigned(CU_CTX_SCHED_BLOCKING_SYNC));
+    EXPECT_EQ(driver_call("cuCtxSetFlags", unsigned(CU_CTX_SCHED_YIELD)), CUDA_SUCCESS);
+    EXPECT_EQ(schedule(), unsigned(CU_CTX_SCHED_YIELD));
+    EXPECT_EQ(real_schedule(), own_context ? unsigned(CU_CTX_SCHED_YIELD) : before);
+    EXPECT_EQ(driver_call("cuCtxSetFlags", 3U), CUDA_ERROR_INVALID_VALUE);
+    if (!own_context) {
+      EXPECT_EQ(driver_call("cuCtxSetFlags", unsigned(CU_CTX_SYNC_MEMOPS)),
+                CUDA_ERROR_NOT_SUPPORTED);
+    }
+    EXPECT_EQ(schedule(), unsigned(CU_CTX_SCHED_YIELD));
+  });
+  EXPECT_EQ(neighbour.run(0, [&] { return schedule(); }), before);
+  EXPECT_EQ(neighbour.run(0, [&] { return real_schedule(); }), before);
+  EXPECT_EQ(primary_schedule(), primary_before);
+}
+
+// Without the gate they are the neighbour's too.
+TEST_P(FlagsTest, FlagsSetWithoutTheGateReachTheNeighbour) {
+  if (GetParam() == LeaseKind::private_own)
+    GTEST_SKIP() << "a private context has flags of its own";
+  Tenant tenant = open(broker, "flags", GetParam());
+  Tenant neighbour = open(broker, "neighbour", LeaseKind::shared);
+  const unsigned before = neighbour.run(0, [&] { return real_schedule(); });
+  tenant.run(0, [&] { raw("cuCtxSetFlags", unsigned(CU_CTX_SCHED_YIELD)); });
+  EXPECT_EQ(neighbour.run(0, [&] { return real_schedule(); }), unsigned(CU_CTX_SCHED_YIELD));
+  tenant.run(0, [&] { raw("cuCtxSetFlags", before); });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, FlagsTest,
+    ::testing::Values(LeaseKind::shared, LeaseKind::green, LeaseKind::private_own),
+    [](const auto& one) {
+      return std::string(one.param == LeaseKind::private_own ? "private" : to_string(one.param));
+    });
+
+}  // namespace
+}  // namespace ctxbroker
