@@ -19,12 +19,12 @@
 #include <stdexcept>
 #include <thread>
 
-#include "child_process.hpp"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/graph.hpp"
-#include "driver_by_name.hpp"
 #include "frames.hpp"
 #include "memory.hpp"
+#include "support/child_process.hpp"
+#include "support/driver_by_name.hpp"
 
 extern char** environ;
 

@@ -13,7 +13,7 @@
 #include "ctxbroker/error.hpp"
 #include "frames.hpp"
 #include "memory.hpp"
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker::campaign {
 namespace {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "faults.hpp"
-#include "left.hpp"
 #include "player.hpp"
 #include "report.hpp"
+#include "support/left.hpp"
 
 namespace ctxbroker::campaign {
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker::soak {
 namespace {

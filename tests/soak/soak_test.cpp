@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

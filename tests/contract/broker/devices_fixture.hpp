@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "broker_fixture.hpp"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 

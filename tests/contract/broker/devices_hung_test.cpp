@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "child_process.hpp"
 #include "devices_fixture.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

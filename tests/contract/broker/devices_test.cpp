@@ -7,8 +7,8 @@
 #include <string>
 #include <tuple>
 
-#include "child_process.hpp"
 #include "devices_fixture.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "broker_fixture.hpp"
-#include "child_process.hpp"
 #include "ctxbroker/host.h"
-#include "process_state.hpp"
-#include "raw_driver.hpp"
+#include "support/child_process.hpp"
+#include "support/process_state.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {

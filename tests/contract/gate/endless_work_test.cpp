@@ -12,9 +12,9 @@
 #include <tuple>
 #include <vector>
 
-#include "../broker/child_process.hpp"
 #include "ctxbroker/broker.hpp"
-#include "driver_by_name.hpp"
+#include "support/child_process.hpp"
+#include "support/driver_by_name.hpp"
 
 namespace ctxbroker {
 namespace {

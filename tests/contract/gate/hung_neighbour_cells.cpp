@@ -18,9 +18,9 @@
 
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/graph.hpp"
-#include "driver_by_name.hpp"
 #include "hung_neighbour.hpp"
-#include "test_library.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

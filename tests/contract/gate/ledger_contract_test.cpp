@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "ctxbroker/graph.hpp"
-#include "driver_by_name.hpp"
 #include "gate/held.hpp"
 #include "memory/ledger.hpp"
 #include "plugin/access.hpp"
 #include "plugin/instance.hpp"
 #include "recording_broker.hpp"
-#include "test_library.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

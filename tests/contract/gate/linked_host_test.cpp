@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

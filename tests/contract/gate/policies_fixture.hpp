@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "driver_by_name.hpp"
 #include "recording_broker.hpp"
-#include "software_controls.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker {
 

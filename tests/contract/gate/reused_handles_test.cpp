@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "driver_by_name.hpp"
 #include "gate/use.hpp"
 #include "recording_broker.hpp"
+#include "support/driver_by_name.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -16,8 +16,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "../broker/child_process.hpp"
 #include "fixtures/temp_folder.hpp"
+#include "support/child_process.hpp"
 
 extern char** environ;
 

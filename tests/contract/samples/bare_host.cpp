@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "driver_by_name.hpp"
+#include "support/driver_by_name.hpp"
 
 namespace ctxbroker::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "broker/child_process.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 

@@ -24,7 +24,7 @@
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/worker_module.h"
-#include "driver_by_name.hpp"
+#include "support/driver_by_name.hpp"
 #include "worker/futex.hpp"
 #include "worker/layout.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 #include <dlfcn.h>
 

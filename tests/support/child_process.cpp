@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "child_process.hpp"
+#include "support/child_process.hpp"
 
 #include <spawn.h>
 #include <sys/wait.h>
