@@ -42,7 +42,7 @@ TEST_F(DefectChildTest, DISABLED_WhatIsTakenOfOneDeviceIsGivenBackToThatDevice) 
   broker.close();
   EXPECT_FALSE(driver.primary_is_active(1)) << "given back";
   EXPECT_TRUE(driver.primary_is_active(0)) << "not the broker's to give back";
-  driver.on_device("cuDevicePrimaryCtxRelease_v2", 0);
+  driver.call("cuDevicePrimaryCtxRelease_v2", 0);
   EXPECT_FALSE(driver.primary_is_active(0)) << "the host's retain was the only one";
 }
 

@@ -104,7 +104,7 @@ class Life {
       ended = true;
       return;
     }
-    driver_.on_device("cuDevicePrimaryCtxRelease_v2", 0);
+    driver_.call("cuDevicePrimaryCtxRelease_v2", 0);
   }
 
   const SoftwareControls& controls_;
