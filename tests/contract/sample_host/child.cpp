@@ -5,7 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "fixtures/temp_folder.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::sample_host::test {
 namespace {

@@ -12,7 +12,7 @@
 #include "exit_code.hpp"
 #include "fixtures/audio_fixture.hpp"
 #include "fixtures/png_fixture.hpp"
-#include "fixtures/temp_folder.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::sample_host::test {
 
