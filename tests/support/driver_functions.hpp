@@ -6,7 +6,7 @@
 #define __CUDA_API_VERSION_INTERNAL  // NOLINT(bugprone-reserved-identifier)
 #include <cuda.h>
 
-// As in cudaProfiler.h, which not every installation has.
+// Declared in cudaProfiler.h, which not every installation has.
 extern "C" CUresult cuProfilerStart();
 extern "C" CUresult cuProfilerStop();
 
