@@ -29,14 +29,14 @@ TenantOptions asking_for(LeaseKind kind) {
   return options;
 }
 
-void run_kernel(const RawDriver& raw, const Module& module) {
+void run_kernel(const CheckedDriver& raw, const Module& module) {
   raw.check(launch(raw, module.function("nothing"), {}, nullptr, nullptr), "cuLaunchKernel");
   CTXB_CALL(raw, cuStreamSynchronize, nullptr);
 }
 
 // Leaves the tenant open.
 void bring_up(Session& session, LeaseKind kind, Steps& steps, std::vector<Tenant>& tenants) {
-  const RawDriver& raw = session.raw();
+  const CheckedDriver& raw = session.raw();
   const auto start = Clock::now();
   tenants.push_back(session.broker().open_tenant("newcomer", asking_for(kind)));
   Tenant& tenant = tenants.back();
@@ -53,7 +53,7 @@ void bring_up(Session& session, LeaseKind kind, Steps& steps, std::vector<Tenant
 }
 
 double raw_first_kernel(Session& session) {
-  const RawDriver& raw = session.raw();
+  const CheckedDriver& raw = session.raw();
   const auto start = Clock::now();
   const Module module(raw, kernel_image());
   run_kernel(raw, module);
@@ -117,7 +117,7 @@ std::uint64_t free_memory(Session& session) {
 
 // A module stays loaded until its context ends.
 void run_a_kernel(Session& session, Tenant& tenant) {
-  const RawDriver& raw = session.raw();
+  const CheckedDriver& raw = session.raw();
   const Guard guard(tenant);
   CUmodule module = nullptr;
   CUfunction nothing = nullptr;

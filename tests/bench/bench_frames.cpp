@@ -42,7 +42,7 @@ struct HostFrame {
 // One frame in flight of the program written by hand.
 class RawSlot {
  public:
-  RawSlot(const RawDriver& driver, Picture size, CUfunction exposure, CUfunction merge)
+  RawSlot(const CheckedDriver& driver, Picture size, CUfunction exposure, CUfunction merge)
       : driver_(driver),
         size_(size),
         shape_(sdk::over(size.width, size.height)),
@@ -114,7 +114,7 @@ class RawSlot {
                   "cuLaunchKernel");
   }
 
-  const RawDriver& driver_;
+  const CheckedDriver& driver_;
   Picture size_;
   sdk::LaunchShape shape_;
   CUfunction exposure_, merge_;

@@ -19,6 +19,7 @@
 
 #include "ctxbroker/tenant.hpp"
 #include "support/benchmark_main.hpp"
+#include "support/driver_by_name.hpp"
 #include "support/kernels.hpp"
 
 namespace ctxbroker::bench {
@@ -29,8 +30,7 @@ using SetCurrent = CUresult (*)(CUcontext);
 // The driver as code finds it by name: behind the gate.
 template <typename Function>
 Function by_name(const char* symbol) {
-  static void* const library = dlopen("libcuda.so.1", RTLD_NOW);
-  void* const address = library != nullptr ? dlsym(library, symbol) : nullptr;
+  void* const address = driver_function_by_name(symbol);
   if (address == nullptr) throw std::runtime_error(std::string(symbol) + " is not there");
   return reinterpret_cast<Function>(address);
 }
@@ -69,7 +69,7 @@ double measure(Session& session, benchmark::State& state, Raw&& raw, Gated&& gat
 }
 
 double allocations(Session& session, benchmark::State& state, bool from_held_block) {
-  const RawDriver& raw = session.raw();
+  const CheckedDriver& raw = session.raw();
   auto const alloc = by_name<decltype(raw.cuMemAlloc_v2)>("cuMemAlloc_v2");
   auto const free = by_name<decltype(raw.cuMemFree_v2)>("cuMemFree_v2");
   const auto pair = [](auto allocate, auto release) {
@@ -88,7 +88,7 @@ double allocations(Session& session, benchmark::State& state, bool from_held_blo
 
 // Allocations alone, or their ends alone, in one block that the driver has.
 double one_half(Session& session, benchmark::State& state, bool allocating) {
-  const RawDriver& raw = session.raw();
+  const CheckedDriver& raw = session.raw();
   auto const alloc = by_name<decltype(raw.cuMemAlloc_v2)>("cuMemAlloc_v2");
   auto const free = by_name<decltype(raw.cuMemFree_v2)>("cuMemFree_v2");
   std::vector<CUdeviceptr> addresses(session.quick() ? 5 : 256);
@@ -112,7 +112,7 @@ double one_half(Session& session, benchmark::State& state, bool allocating) {
 }
 
 double streams(Session& session, benchmark::State& state) {
-  const RawDriver& raw = session.raw();
+  const CheckedDriver& raw = session.raw();
   auto const create = by_name<decltype(raw.cuStreamCreate)>("cuStreamCreate");
   auto const destroy = by_name<decltype(raw.cuStreamDestroy_v2)>("cuStreamDestroy_v2");
   const auto pair = [](auto make, auto end) {
@@ -140,7 +140,7 @@ double set_current(Session& session, benchmark::State& state) {
 
 // As programs with several streams do at every step.
 double record_and_wait(Session& session, benchmark::State& state) {
-  const RawDriver& raw = session.raw();
+  const CheckedDriver& raw = session.raw();
   void* const driver = dlopen(session.broker().driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   const auto own = [&](const char* symbol) { return dlsym(driver, symbol); };
   using Create = CUresult (*)(CUevent*, unsigned);
@@ -169,7 +169,7 @@ double record_and_wait(Session& session, benchmark::State& state) {
 }
 
 double launches(Session& session, benchmark::State& state, bool looked_up) {
-  const RawDriver& raw = session.raw();
+  const CheckedDriver& raw = session.raw();
   auto const gated = looked_up ? by_look_up<decltype(raw.cuLaunchKernel)>("cuLaunchKernel")
                                : by_name<decltype(raw.cuLaunchKernel)>("cuLaunchKernel");
   const Module module(raw, kernel_image());
@@ -187,7 +187,7 @@ double launches(Session& session, benchmark::State& state, bool looked_up) {
 }
 
 double copies(Session& session, benchmark::State& state, bool looked_up) {
-  const RawDriver& raw = session.raw();
+  const CheckedDriver& raw = session.raw();
   auto const gated = looked_up
                          ? by_look_up<decltype(raw.cuMemcpyHtoDAsync_v2)>("cuMemcpyHtoDAsync")
                          : by_name<decltype(raw.cuMemcpyHtoDAsync_v2)>("cuMemcpyHtoDAsync_v2");
@@ -249,7 +249,7 @@ void enrol(Session& session) {
     }
   }
   measure_once("unowned/allocate_free", benchmark::kNanosecond, [&](benchmark::State& state) {
-    const RawDriver& raw = session.raw();
+    const CheckedDriver& raw = session.raw();
     CUcontext popped = nullptr;
     must(raw.cuCtxPushCurrent_v2(session.host().lease().context));
     const double time = allocations(session, state, true);

@@ -69,7 +69,7 @@ double batch(unsigned count, Once&& once) {
   return nanoseconds_since(start) / count;
 }
 
-void raw_pair(const RawDriver& raw, CUcontext context) {
+void raw_pair(const CheckedDriver& raw, CUcontext context) {
   CUcontext popped = nullptr;
   raw.cuCtxPushCurrent_v2(context);
   raw.cuCtxPopCurrent_v2(&popped);
@@ -77,7 +77,7 @@ void raw_pair(const RawDriver& raw, CUcontext context) {
 
 // What a guard makes current on this thread: of a green lease it is the thread's own sibling, and
 // pushes of two contexts do not cost the same.
-CUcontext guarded_context(const RawDriver& raw, Tenant& tenant) {
+CUcontext guarded_context(const CheckedDriver& raw, Tenant& tenant) {
   const Guard guard(tenant);
   CUcontext current = nullptr;
   CTXB_CALL(raw, cuCtxGetCurrent, &current);
@@ -85,14 +85,14 @@ CUcontext guarded_context(const RawDriver& raw, Tenant& tenant) {
 }
 
 // Raw pushes of a context that the driver refuses would look fast.
-void prove_push(const RawDriver& raw, CUcontext context) {
+void prove_push(const CheckedDriver& raw, CUcontext context) {
   CUcontext popped = nullptr;
   CTXB_CALL(raw, cuCtxPushCurrent_v2, context);
   CTXB_CALL(raw, cuCtxPopCurrent_v2, &popped);
   if (popped != context) throw std::runtime_error("a push and a pop do not meet");
 }
 
-double raw_batch_of(const RawDriver& raw, Shape shape, unsigned count, CUcontext context,
+double raw_batch_of(const CheckedDriver& raw, Shape shape, unsigned count, CUcontext context,
                     CUcontext other) {
   if (is_nested(shape)) {
     return batch(count, [&] {
@@ -120,7 +120,7 @@ double broker_batch_of(Shape shape, unsigned count, Tenant& tenant, Tenant& othe
 }
 
 // All threads measure the same side at the same time.
-Seen measure(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned rounds,
+Seen measure(const CheckedDriver& raw, const Entrant& entrant, Shape shape, unsigned rounds,
              unsigned count, MeetingPoint& together) {
   Tenant& tenant = *entrant.tenant;
   CUcontext const context = guarded_context(raw, tenant);
@@ -151,7 +151,7 @@ Seen measure(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned
   return seen;
 }
 
-Seen run_thread(const RawDriver& raw, const Entrant& entrant, Shape shape, unsigned rounds,
+Seen run_thread(const CheckedDriver& raw, const Entrant& entrant, Shape shape, unsigned rounds,
                 unsigned count, MeetingPoint& together) {
   if (shape == Shape::outermost || shape == Shape::in_turns) {
     return measure(raw, entrant, shape, rounds, count, together);

@@ -38,7 +38,7 @@ void in_parallel(int size, const Part& part) {
 template <typename T>
 class Copy {
  public:
-  Copy(const RawDriver& driver, const std::vector<T>& host) : driver_(driver), host_(host) {
+  Copy(const CheckedDriver& driver, const std::vector<T>& host) : driver_(driver), host_(host) {
     CTXB_CALL(driver, cuMemAlloc_v2, &address_, bytes());
     CTXB_CALL(driver, cuMemcpyHtoDAsync_v2, address_, host.data(), bytes(), nullptr);
     CTXB_CALL(driver, cuStreamSynchronize, nullptr);
@@ -66,7 +66,7 @@ class Copy {
  private:
   std::size_t bytes() const noexcept { return host_.size() * sizeof(T); }
 
-  const RawDriver& driver_;
+  const CheckedDriver& driver_;
   const std::vector<T>& host_;
   CUdeviceptr address_ = 0;
 };
@@ -89,7 +89,7 @@ template <typename T, typename Plain, typename... Numbers>
 double measure(Session& session, benchmark::State& state, const char* kernel, Shape grid,
                const std::vector<const std::vector<T>*>& inputs, std::vector<T>& out,
                float tolerance, const Plain& plain, Numbers... given) {
-  const RawDriver& driver = session.raw();
+  const CheckedDriver& driver = session.raw();
   const Guard guard(session.host());
   const Module module(driver, bench_kernels_kernels::device.data);
   CUfunction const function = module.function(kernel);

@@ -39,7 +39,7 @@ files::path beside_plugins(const char* name) {
 }
 
 LaunchControl control;
-const RawDriver* raw_driver = nullptr;  // for functions that take no pointer of ours
+const CheckedDriver* raw_driver = nullptr;  // for functions that take no pointer of ours
 
 void* load_five(const void* image) {
   CUmodule module = nullptr;
@@ -140,7 +140,7 @@ double compare_ways(Session& session, Plugins& plugins, Way way, unsigned plugin
 class ChainOfEight {
  public:
   // In the current context.
-  explicit ChainOfEight(const RawDriver& driver)
+  explicit ChainOfEight(const CheckedDriver& driver)
       : driver_(driver), module_(driver_, kernel_image()) {
     CTXB_CALL(driver_, cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
     CTXB_CALL(driver_, cuMemAlloc_v2, &memory_, 4096);
@@ -178,7 +178,7 @@ class ChainOfEight {
     }
   }
 
-  const RawDriver& driver_;
+  const CheckedDriver& driver_;
   Module module_;
   CUfunction function_ = nullptr;
   CUstream stream_ = nullptr;

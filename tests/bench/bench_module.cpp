@@ -28,7 +28,7 @@ namespace {
 
 constexpr double mebibyte = 1 << 20;
 
-double load_module(const RawDriver& raw, const void* image, const char* kernel) {
+double load_module(const CheckedDriver& raw, const void* image, const char* kernel) {
   CUmodule module = nullptr;
   CUfunction function = nullptr;
   const auto start = Clock::now();
@@ -40,7 +40,7 @@ double load_module(const RawDriver& raw, const void* image, const char* kernel) 
   return taken;
 }
 
-double load_library(const RawDriver& raw, const void* image, const char* kernel) {
+double load_library(const CheckedDriver& raw, const void* image, const char* kernel) {
   CUlibrary library = nullptr;
   CUmodule module = nullptr;
   CUfunction function = nullptr;
@@ -55,7 +55,7 @@ double load_library(const RawDriver& raw, const void* image, const char* kernel)
 }
 
 // What the driver's linker makes of PTX: machine code on a GPU.
-std::vector<char> linked(const RawDriver& raw, std::string text) {
+std::vector<char> linked(const CheckedDriver& raw, std::string text) {
   CUlinkState state = nullptr;
   void* image = nullptr;
   std::size_t bytes = 0;
@@ -73,7 +73,7 @@ std::vector<char> linked(const RawDriver& raw, std::string text) {
 double load(Session& session, benchmark::State& state, unsigned rounds, const char* kernel,
             const std::function<const void*()>& image) {
   const Guard guard(session.host());
-  const RawDriver& raw = session.raw();
+  const CheckedDriver& raw = session.raw();
   Comparison both = compare(
       rounds, [&] { return load_module(raw, image(), kernel); },
       [&] { return load_library(raw, image(), kernel); });

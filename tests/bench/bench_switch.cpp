@@ -89,7 +89,7 @@ class Parties {
 };
 
 double turns(Session& session, LeaseKind kind, unsigned count, benchmark::State& state) {
-  const RawDriver& driver = session.raw();
+  const CheckedDriver& driver = session.raw();
   Parties parties(session, kind, count);
   const auto turn = [&](Party& party) {
     driver.check(launch(driver, party.nothing, {}, party.stream, nullptr), "cuLaunchKernel");
@@ -109,7 +109,7 @@ double turns(Session& session, LeaseKind kind, unsigned count, benchmark::State&
 }
 
 double together(Session& session, LeaseKind kind, unsigned count, benchmark::State& state) {
-  const RawDriver& driver = session.raw();
+  const CheckedDriver& driver = session.raw();
   Parties parties(session, kind, count);
   unsigned rounds = 0;
   {

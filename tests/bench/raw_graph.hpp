@@ -97,7 +97,7 @@ class RawGraph {
   }
 
   Session& session_;
-  const RawDriver& driver_;
+  const CheckedDriver& driver_;
   Frame frame_;
   std::vector<double> enqueueing_;
   CUcontext primary_;

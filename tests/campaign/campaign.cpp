@@ -20,7 +20,7 @@
 #include "frames.hpp"
 #include "memory.hpp"
 #include "report.hpp"
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 #include "watch.hpp"
 
 namespace ctxbroker::campaign {

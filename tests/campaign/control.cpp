@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control.hpp"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -19,14 +15,12 @@
 #include <stdexcept>
 #include <thread>
 
-#include "child_process.hpp"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/graph.hpp"
-#include "driver_by_name.hpp"
 #include "frames.hpp"
 #include "memory.hpp"
-
-extern char** environ;
+#include "support/child_process.hpp"
+#include "support/driver_by_name.hpp"
 
 namespace ctxbroker::campaign {
 namespace {
@@ -177,77 +171,10 @@ int print_device_memory() {
 
 namespace {
 
-class Child {
- public:
-  explicit Child(std::vector<std::string> arguments) {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    const auto self = std::filesystem::read_symlink("/proc/self/exe").string();
-    std::vector<std::string> variables;
-    for (char** one = environ; *one != nullptr; ++one) variables.emplace_back(*one);
-    for (const auto& [name, value] : signals_stay_signals) variables.push_back(name + "=" + value);
-    arguments.insert(arguments.begin(), self);
-    const auto pointers = [](std::vector<std::string>& texts) {
-      std::vector<char*> all;
-      for (auto& text : texts) all.push_back(text.data());
-      all.push_back(nullptr);
-      return all;
-    };
-    const int status = posix_spawn(&id_, self.c_str(), &actions, nullptr,
-                                   pointers(arguments).data(), pointers(variables).data());
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    output_ = ends[0];
-    if (status != 0) {
-      close(output_);
-      throw std::runtime_error("this program cannot be started again");
-    }
-  }
-  ~Child() {
-    if (id_ != 0) end();
-    close(output_);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  [[nodiscard]] pid_t id() const noexcept { return id_; }
-  [[nodiscard]] const std::string& text() const noexcept { return text_; }
-
-  // Reads until `word` was said. False: the child ended before, or said nothing for this long.
-  bool read_until(const char* word, milliseconds silence) {
-    while (text_.find(word) == std::string::npos) {
-      pollfd waits{output_, POLLIN, 0};
-      if (poll(&waits, 1, static_cast<int>(silence.count())) == 0) {
-        silent_ = true;
-        return false;
-      }
-      std::array<char, 4096> piece{};
-      const ssize_t got = read(output_, piece.data(), piece.size());
-      if (got <= 0) return false;
-      text_.append(piece.data(), static_cast<std::size_t>(got));
-    }
-    return true;
-  }
-  [[nodiscard]] bool was_silent() const noexcept { return silent_; }
-  // Ends it by force if it is still there; its status as waitpid gives it.
-  int end() {
-    int status = 0;
-    if (silent_) kill(id_, SIGKILL);
-    waitpid(id_, &status, 0);
-    id_ = 0;
-    return status;
-  }
-
- private:
-  pid_t id_ = 0;
-  int output_ = -1;
-  bool silent_ = false;
-  std::string text_;
-};
+ChildStart this_program_with(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), this_program());
+  return {arguments, signals_stay_signals, ChildErrors::dropped};
+}
 
 constexpr milliseconds long_silence(20'000), short_silence(3'000);
 
@@ -258,19 +185,19 @@ ControlResult run_control(const Fault& fault, const std::vector<std::filesystem:
   std::vector<std::string> arguments{"--in-process", fault.name, "--guilty", std::to_string(guilty),
                                      "--libraries"};
   for (const auto& file : libraries) arguments.push_back(file.string());
-  Child child(arguments);
+  ChildProcess child(this_program_with(arguments));
   ControlResult result;
   result.ran = child.read_until("ready\n", long_silence);
   if (!result.ran) {
     child.end();
-    result.text = "it did not get as far as the fault: " + child.text();
+    result.text = "it did not get as far as the fault: " + child.output();
     return result;
   }
   if (fault.doer == Doer::kills) kill(child.id(), SIGKILL);
   if (fault.doer == Doer::stops) kill(child.id(), SIGSTOP);
   const bool said = child.read_until("\nend\n", short_silence);
-  const int status = child.end();
-  const std::string& text = child.text();
+  const ChildResult ended = child.end();
+  const std::string& text = ended.output;
   result.damage = Damage::process_ends;
   if (said) {
     const bool lost = text.find(" lost\n") != std::string::npos;
@@ -295,12 +222,12 @@ ControlResult run_control(const Fault& fault, const std::vector<std::filesystem:
       result.text = "no damage";
       if (fault.damage == Damage::none) result.text += ": there is no worker to write to";
     }
-  } else if (child.was_silent()) {
+  } else if (ended.timed_out) {
     result.text = "all stand still";
-  } else if (WIFSIGNALED(status)) {
-    result.text = "the process ends: signal " + std::to_string(WTERMSIG(status));
+  } else if (ended.signal != 0) {
+    result.text = "the process ends: signal " + std::to_string(ended.signal);
   } else {
-    result.text = "the process ends: exit status " + std::to_string(WEXITSTATUS(status));
+    result.text = "the process ends: exit status " + std::to_string(ended.exit_code);
   }
   return result;
 }
@@ -321,14 +248,14 @@ bool is_expected(const Fault& fault, const ControlResult& result) {
 }
 
 DeviceMemory device_memory() {
-  Child child({"--device-memory"});
+  ChildProcess child(this_program_with({"--device-memory"}));
   const bool said = child.read_until("\n", long_silence);
   child.end();
   unsigned long long bytes = 0;
-  if (!said || std::sscanf(child.text().c_str(), "free %llu", &bytes) != 1) {
-    throw std::runtime_error("a child cannot tell the free device memory: " + child.text());
+  if (!said || std::sscanf(child.output().c_str(), "free %llu", &bytes) != 1) {
+    throw std::runtime_error("a child cannot tell the free device memory: " + child.output());
   }
-  return {bytes, child.text().find(" shared") != std::string::npos};
+  return {bytes, child.output().find(" shared") != std::string::npos};
 }
 
 }  // namespace ctxbroker::campaign

@@ -13,7 +13,7 @@
 #include "ctxbroker/error.hpp"
 #include "frames.hpp"
 #include "memory.hpp"
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker::campaign {
 namespace {
@@ -114,18 +114,10 @@ std::vector<Step> plan(const std::vector<const Fault*>& faults, int each, unsign
 }
 
 Copies::Copies() {
-  std::string name = (fs::temp_directory_path() / "ctxbroker_campaign.XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder can be made: " + name);
-  folder_ = name;
   for (int plugin = 0; plugin < plugin_count; ++plugin) {
     files_.push_back(folder_ / ("hostile_" + std::to_string(plugin) + ".so"));
     fs::copy_file(test_library("hostile"), files_.back());
   }
-}
-
-Copies::~Copies() {
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
 }
 
 Course::Course(const Copies& copies, const CourseOptions& options, Report& report,

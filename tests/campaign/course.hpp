@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "faults.hpp"
-#include "left.hpp"
 #include "player.hpp"
 #include "report.hpp"
+#include "support/left.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::campaign {
 
@@ -30,13 +31,10 @@ std::vector<Step> plan(const std::vector<const Fault*>& faults, int each, unsign
 class Copies {
  public:
   Copies();
-  ~Copies();
-  Copies(const Copies&) = delete;
-  Copies& operator=(const Copies&) = delete;
   [[nodiscard]] const std::vector<std::filesystem::path>& files() const noexcept { return files_; }
 
  private:
-  std::filesystem::path folder_;
+  TempFolder folder_;
   std::vector<std::filesystem::path> files_;
 };
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "left.hpp"
+#include "support/left.hpp"
 
 namespace ctxbroker::campaign {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <exception>
 
-#include "child_process.hpp"
 #include "ctxbroker/error.hpp"
 #include "frames.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker::campaign {
 namespace {

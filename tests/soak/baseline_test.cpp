@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "attacks/work.h"
-#include "child_process.hpp"
 #include "ctxbroker/broker.hpp"
-#include "driver_by_name.hpp"
-#include "process_state.hpp"
 #include "resources.hpp"
-#include "test_library.hpp"
+#include "support/child_process.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/process_state.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

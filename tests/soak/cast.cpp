@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker::soak {
 namespace {
@@ -48,15 +48,7 @@ Copies::Copies(const Options& options) {
   }
   std::sort(originals_.begin(), originals_.end());
   if (originals_.empty()) throw std::runtime_error("there is no test library of such a link mode");
-  std::string name = (fs::temp_directory_path() / "ctxbroker_soak.XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder can be made: " + name);
-  folder_ = name;
   for (int i = 0; i < options.plugins; ++i) fs::copy_file(original(i), path(i));
-}
-
-Copies::~Copies() {
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
 }
 
 fs::path Copies::path(int plugin) const {

@@ -8,6 +8,7 @@
 
 #include "options.hpp"
 #include "seat.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::soak {
 
@@ -16,9 +17,6 @@ class Copies {
  public:
   // Throws std::runtime_error when there is nothing to be copied.
   explicit Copies(const Options& options);
-  ~Copies();
-  Copies(const Copies&) = delete;
-  Copies& operator=(const Copies&) = delete;
 
   std::filesystem::path path(int plugin) const;
   std::string mode(int plugin) const;  // "dlsym"
@@ -27,7 +25,7 @@ class Copies {
  private:
   const std::filesystem::path& original(int plugin) const;
   std::vector<std::filesystem::path> originals_;
-  std::filesystem::path folder_;
+  TempFolder folder_;
 };
 
 // Which plug-in is what, by the seed: every kind with every link mode, sooner or later.

@@ -5,8 +5,8 @@
 
 #include <fstream>
 
-#include "driver_by_name.hpp"
-#include "process_state.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/process_state.hpp"
 
 namespace ctxbroker::soak {
 

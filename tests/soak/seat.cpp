@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ctxbroker/error.hpp"
-#include "driver_by_name.hpp"
+#include "support/driver_by_name.hpp"
 
 namespace ctxbroker::soak {
 namespace {

@@ -18,11 +18,11 @@
 
 #include "cast.hpp"
 #include "ctxbroker/broker.hpp"
-#include "driver_by_name.hpp"
-#include "process_state.hpp"
 #include "report.hpp"
 #include "resources.hpp"
 #include "seat.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/process_state.hpp"
 #include "watch.hpp"
 
 namespace ctxbroker::soak {

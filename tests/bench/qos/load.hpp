@@ -23,7 +23,7 @@ struct LoadSettings {
 
 // What a load's function sees. It runs on a thread of its own, in the neighbour's lease.
 struct LoadContext {
-  const RawDriver& driver;
+  const CheckedDriver& driver;
   const LoadSettings& settings;
   const Pace& pace;  // measured on the whole device
   const std::atomic<bool>& stop;

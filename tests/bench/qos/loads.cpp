@@ -12,7 +12,7 @@ namespace {
 // after the end is asked for.
 class Queue {
  public:
-  explicit Queue(const RawDriver& driver) : driver_(driver) {
+  explicit Queue(const CheckedDriver& driver) : driver_(driver) {
     CTXB_CALL(driver_, cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
     for (CUevent& event : ends_) CTXB_CALL(driver_, cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
   }
@@ -33,7 +33,7 @@ class Queue {
   }
 
  private:
-  const RawDriver& driver_;
+  const CheckedDriver& driver_;
   CUstream stream_ = nullptr;
   std::array<CUevent, 2> ends_ = {};
   std::uint64_t count_ = 0;
@@ -41,7 +41,7 @@ class Queue {
 
 class Buffer {
  public:
-  Buffer(const RawDriver& driver, std::uint64_t bytes) : driver_(driver) {
+  Buffer(const CheckedDriver& driver, std::uint64_t bytes) : driver_(driver) {
     CTXB_CALL(driver_, cuMemAlloc_v2, &address_, bytes);
     CTXB_CALL(driver_, cuMemsetD8_v2, address_, 0, bytes);
   }
@@ -51,7 +51,7 @@ class Buffer {
   float* data() const noexcept { return reinterpret_cast<float*>(address_); }
 
  private:
-  const RawDriver& driver_;
+  const CheckedDriver& driver_;
   CUdeviceptr address_ = 0;
 };
 

@@ -29,7 +29,7 @@ class Victim {
  private:
   double one_block();
 
-  const RawDriver& driver_;
+  const CheckedDriver& driver_;
   Tenant& tenant_;
   std::unique_ptr<Module> module_;
   CUfunction gain_ = nullptr;

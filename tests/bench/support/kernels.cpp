@@ -25,7 +25,7 @@ const void* merge_image() noexcept {
   return bench_support_kernels::merge.data;
 }
 
-Module::Module(const RawDriver& driver, const void* image) : driver_(driver) {
+Module::Module(const CheckedDriver& driver, const void* image) : driver_(driver) {
   CTXB_CALL(driver, cuModuleLoadData, &module_, image);
 }
 
@@ -39,7 +39,7 @@ CUfunction Module::function(const char* name) const {
   return found;
 }
 
-Pace::Pace(const RawDriver& driver, CUfunction work, int multiprocessors) {
+Pace::Pace(const CheckedDriver& driver, CUfunction work, int multiprocessors) {
   constexpr double long_enough =
       2e7;  // ns: the launch itself, and slow clocks at first, count little
   const unsigned blocks = static_cast<unsigned>(multiprocessors) * blocks_at_once;

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "support/raw_driver.hpp"
+#include "support/checked_driver.hpp"
 
 namespace ctxbroker::bench {
 
@@ -19,7 +19,7 @@ const void* merge_image() noexcept;
 // A module in the context that is current when it is made; it is to be current again at the end.
 class Module {
  public:
-  Module(const RawDriver& driver, const void* image);
+  Module(const CheckedDriver& driver, const void* image);
   ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
@@ -27,7 +27,7 @@ class Module {
   CUfunction function(const char* name) const;
 
  private:
-  const RawDriver& driver_;
+  const CheckedDriver& driver_;
   CUmodule module_ = nullptr;
 };
 
@@ -37,7 +37,7 @@ struct Grid {
   unsigned rows = 1;
 };
 
-inline CUresult launch(const RawDriver& driver, CUfunction function, Grid grid, CUstream stream,
+inline CUresult launch(const CheckedDriver& driver, CUfunction function, Grid grid, CUstream stream,
                        void** arguments) {
   return driver.cuLaunchKernel(function, grid.blocks, grid.rows, 1, grid.threads, 1, 1, 0, stream,
                                arguments, nullptr);
@@ -50,7 +50,7 @@ class Pace {
   static constexpr unsigned threads = 256;                // of one block
   static constexpr unsigned blocks_at_once = 2048 / 256;  // on one multiprocessor
 
-  Pace(const RawDriver& driver, CUfunction work, int multiprocessors);
+  Pace(const CheckedDriver& driver, CUfunction work, int multiprocessors);
   // For a block that lasts so many microseconds on a full device.
   unsigned rounds(double microseconds) const;
 

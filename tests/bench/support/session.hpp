@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "ctxbroker/broker.hpp"
-#include "support/raw_driver.hpp"
+#include "support/checked_driver.hpp"
 
 namespace ctxbroker::bench {
 
@@ -24,7 +24,7 @@ class Session {
   explicit Session(const std::string& program, bool quick, const BrokerOptions& options = {});
 
   Broker& broker() noexcept { return broker_; }
-  const RawDriver& raw() const noexcept { return raw_; }
+  const CheckedDriver& raw() const noexcept { return raw_; }
   const DeviceInfo& device() const { return broker_.devices().front(); }
   // Only so much work as shows that the program works; the figures say nothing then.
   bool quick() const noexcept { return quick_; }
@@ -38,7 +38,7 @@ class Session {
 
  private:
   Broker broker_;
-  RawDriver raw_;
+  CheckedDriver raw_;
   bool quick_;
   Tenant host_;
   std::map<std::pair<LeaseKind, unsigned>, std::unique_ptr<Tenant>> tenants_;

@@ -11,10 +11,10 @@
 #include <thread>
 
 #include "broker_fixture.hpp"
-#include "child_process.hpp"
 #include "ctxbroker/crash_report.hpp"
 #include "ctxbroker/host.h"
 #include "ctxbroker/running_call.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

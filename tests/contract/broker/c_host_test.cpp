@@ -13,9 +13,9 @@
 
 #include "attacks/attacks.h"
 #include "broker_fixture.hpp"
-#include "child_process.hpp"
 #include "ctxbroker/host.h"
 #include "ctxbroker/version.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

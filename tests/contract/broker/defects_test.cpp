@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "broker_fixture.hpp"
-#include "child_process.hpp"
-#include "raw_driver.hpp"
-#include "software_controls.hpp"
+#include "support/child_process.hpp"
+#include "support/raw_driver.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -42,7 +42,7 @@ TEST_F(DefectChildTest, DISABLED_PrimaryRetainedOnOneDeviceIsReleasedOnThatDevic
   broker.close();
   EXPECT_FALSE(driver.primary_is_active(1)) << "given back";
   EXPECT_TRUE(driver.primary_is_active(0)) << "not the broker's to give back";
-  driver.on_device("cuDevicePrimaryCtxRelease_v2", 0);
+  driver.call("cuDevicePrimaryCtxRelease_v2", 0);
   EXPECT_FALSE(driver.primary_is_active(0)) << "the host's retain was the only one";
 }
 

@@ -2,16 +2,16 @@
 // Work on one device that does not end and then writes to memory of another: who ends a lease or
 // the broker meanwhile keeps that memory.
 #include <cuda.h>
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 
-#include <atomic>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 
-#include "child_process.hpp"
 #include "devices_fixture.hpp"
+#include "support/child_process.hpp"
+#include "support/hung_kernel.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -41,25 +41,12 @@ class HungWorkTest : public DevicesTest {
     DevicesTest::SetUp();
     if (IsSkipped()) return;
     driver.init();
-    apart = driver.make_context();
-    void* flag = nullptr;
-    constexpr unsigned portable_and_mapped = 3;
-    ASSERT_EQ(call("cuMemHostAlloc", &flag, 3 * sizeof *flags, portable_and_mapped), CUDA_SUCCESS);
-    driver.pop();
-    flags = static_cast<std::uint32_t*>(flag);
-    flags[0] = 0;
-    flags[1] = 1;
-    flags[2] = 0;
+    hung.emplace([this](const char* symbol) { return driver.find(symbol); });
   }
   void TearDown() override {
-    let_go();
-    let_neighbour_go();
-  }
-  void let_go() {
-    if (flags != nullptr) std::atomic_ref(flags[0]).store(1);
-  }
-  void let_neighbour_go() {
-    if (flags != nullptr) std::atomic_ref(flags[2]).store(1);
+    if (!hung) return;
+    hung->let_go();
+    hung->let_go(neighbours);
   }
   // Memory of the tenant on device 1, and a kernel of its for device 0, in a stream of the
   // broker's.
@@ -79,23 +66,20 @@ class HungWorkTest : public DevicesTest {
     tenant.enable_peer_access(0, 1);
     tenant.run(0, [&] {
       held.context = driver.current();
-      CUmodule module = nullptr;
-      ASSERT_EQ(call("cuModuleLoadData", &module, static_cast<const void*>(text)), CUDA_SUCCESS);
-      ASSERT_EQ(call("cuModuleGetFunction", &held.kernel, module, "hold"), CUDA_SUCCESS);
+      held.kernel = hung->load(text);
     });
-    // A driver may load code at its first launch, and wait for what runs.
-    launch(held, flags + 1, word_before);
+    launch(held, hung->open(), word_before);
     EXPECT_EQ(end_of(held), CUDA_SUCCESS);
     return held;
   }
-  void begin(const Held& held) { launch(held, flags, word_after); }
+  void begin(const Held& held) { launch(held, hung->held(), word_after); }
   void launch(const Held& held, std::uint32_t* flag, std::uint32_t word) const {
     auto at = reinterpret_cast<CUdeviceptr>(flag), to = held.there;
     void* arguments[] = {&at, &to, &word};
     constexpr void** extra = nullptr;
     const Entered entered(driver, held.context);
-    ASSERT_EQ(call("cuLaunchKernel", held.kernel, 1u, 1u, 1u, 1u, 1u, 1u, 0u, held.stream,
-                   &arguments[0], extra),
+    ASSERT_EQ(driver.call("cuLaunchKernel", held.kernel, 1u, 1u, 1u, 1u, 1u, 1u, 0u, held.stream,
+                          &arguments[0], extra),
               CUDA_SUCCESS);
   }
   // How the work ended, once it was let go.
@@ -104,14 +88,10 @@ class HungWorkTest : public DevicesTest {
     CUresult status = CUDA_ERROR_NOT_READY;
     while (status == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < latest) {
       driver.push(held.context);
-      status = call("cuStreamQuery", held.stream);
+      status = driver.call("cuStreamQuery", held.stream);
       driver.pop_if_any();
     }
     return status;
-  }
-  CUresult synchronize_apart() const {
-    const Entered entered(driver, apart);
-    return driver.synchronize();
   }
   std::uint64_t memory_put_off() const {
     std::uint64_t count = 0;
@@ -127,12 +107,11 @@ class HungWorkTest : public DevicesTest {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     EXPECT_TRUE(broker.metrics().put_off.empty());
-    EXPECT_EQ(synchronize_apart(), CUDA_SUCCESS);
+    EXPECT_EQ(hung->synchronize(), CUDA_SUCCESS);
   }
   static constexpr std::uint32_t word_before = 5, word_after = 7;
-  CUcontext apart = nullptr;  // on device 0, and nobody's
-  // The first one lets go, the second is never in the way, the third is a neighbour's.
-  std::uint32_t* flags = nullptr;
+  static constexpr unsigned neighbours = 1;  // flag
+  std::optional<HungKernel> hung;
 };
 
 TEST_P(HungWorkTest, DISABLED_TenantCloseKeepsMemoryThatHungWorkMayWriteTo) {
@@ -150,7 +129,7 @@ TEST_P(HungWorkTest, DISABLED_TenantCloseKeepsMemoryThatHungWorkMayWriteTo) {
   EXPECT_EQ(other.run(1, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
   EXPECT_EQ(other.lease(1).state, LeaseState::ready) << "it is no device's fault";
   other.release(theirs);
-  let_go();
+  hung->let_go();
   expect_given_back();
   for (const int device : {0, 1}) {
     EXPECT_EQ(other.run(device, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
@@ -163,18 +142,17 @@ TEST_P(HungWorkTest, DISABLED_TenantCloseKeepsMemoryThatItsOwnCodeAllocated) {
   const auto [first, second] = GetParam();
   static_cast<void>(second);
   ASSERT_EQ(broker.gate().mode, GateMode::before_driver);
-  void* const gate = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  auto* const allocate =
-      reinterpret_cast<CUresult (*)(CUdeviceptr*, std::size_t)>(dlsym(gate, "cuMemAlloc_v2"));
   Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)});
   Held held = prepare(tenant);
-  ASSERT_EQ(tenant.run(1, [&] { return allocate(&held.there, 4096); }), CUDA_SUCCESS);
+  ASSERT_EQ(
+      tenant.run(1, [&] { return driver_call("cuMemAlloc_v2", &held.there, std::size_t{4096}); }),
+      CUDA_SUCCESS);
   begin(held);
   tenant.close();
   EXPECT_THAT(said("ledger"), Contains(AllOf(HasSubstr("put off until work that hangs ends"),
                                              HasSubstr("1 x device memory"))))
       << "the gate knew of it";
-  let_go();
+  hung->let_go();
   expect_given_back();
 }
 
@@ -190,13 +168,13 @@ TEST_P(HungWorkTest, DISABLED_BrokerCloseKeepsMemoryThatHungWorkMayWriteTo) {
   // A driver may wait for the work when it ends the primary beside a private context.
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::seconds(1));
-    let_go();
+    hung->let_go();
   });
   broker.close();
   later.join();
-  EXPECT_EQ(synchronize_apart(), CUDA_SUCCESS);
+  EXPECT_EQ(hung->synchronize(), CUDA_SUCCESS);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // what was put off is done
-  EXPECT_EQ(synchronize_apart(), CUDA_SUCCESS);
+  EXPECT_EQ(hung->synchronize(), CUDA_SUCCESS);
 }
 
 // Nobody can wait for work on a device where a neighbour's does not end.
@@ -204,9 +182,9 @@ TEST_P(HungWorkTest, DISABLED_MemoryReleasedBehindAHungNeighbourIsKept) {
   const auto [first, second] = GetParam();
   Tenant tenant = broker.open_tenant("peers", {LeaseChoice(first)}),
          guilty = broker.open_tenant("g", {LeaseChoice(second)});
-  const Held hung = prepare(guilty), held = prepare(tenant);
+  const Held guiltys = prepare(guilty), held = prepare(tenant);
   const CUdeviceptr more = tenant.allocate(4096, 1);
-  launch(hung, flags + 2, word_after);
+  launch(guiltys, hung->held(neighbours), word_after);
   begin(held);
   guilty.close();
   const std::uint64_t bytes = tenant.memory_bytes();
@@ -216,12 +194,12 @@ TEST_P(HungWorkTest, DISABLED_MemoryReleasedBehindAHungNeighbourIsKept) {
   EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { tenant.release(held.there); }),
               HasSubstr("is not held by peers"));
   tenant.release(more);
-  let_neighbour_go();
-  EXPECT_THAT(end_of(hung), AnyOf(CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE))
+  hung->let_go(neighbours);
+  EXPECT_THAT(end_of(guiltys), AnyOf(CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE))
       << "the guilty's stream may be gone already, because its close was put off until now";
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_EQ(tenant.memory_bytes(), bytes) << "its own work may still write to it";
-  let_go();
+  hung->let_go();
   EXPECT_EQ(end_of(held), CUDA_SUCCESS);
   expect_given_back();
   EXPECT_EQ(tenant.memory_bytes(), 0U);
@@ -235,10 +213,10 @@ TEST_P(HungWorkTest, DISABLED_MemoryFreedUnderHungWorkEndsCuda) {
   other.lease(1);
   const Held held = prepare(tenant);
   begin(held);
-  EXPECT_EQ(tenant.run(1, [&] { return call("cuMemFree_v2", held.there); }), CUDA_SUCCESS);
-  let_go();
+  EXPECT_EQ(tenant.run(1, [&] { return driver.call("cuMemFree_v2", held.there); }), CUDA_SUCCESS);
+  hung->let_go();
   EXPECT_NE(end_of(held), CUDA_SUCCESS);
-  EXPECT_NE(synchronize_apart(), CUDA_SUCCESS) << "for all";
+  EXPECT_NE(hung->synchronize(), CUDA_SUCCESS) << "for all";
   EXPECT_NE(other.run(1, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
 }
 

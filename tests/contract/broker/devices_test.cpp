@@ -7,8 +7,8 @@
 #include <string>
 #include <tuple>
 
-#include "child_process.hpp"
 #include "devices_fixture.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -131,7 +131,7 @@ TEST_P(DevicesTest, DISABLED_MemoryThatIsFreedUnderAWriteEndsCuda) {
   const CUdeviceptr there = tenant.allocate(4096, 1);
   tenant.enable_peer_access(0, 1);
   tenant.run(0, [&] { store_late(there); });
-  EXPECT_EQ(tenant.run(1, [&] { return call("cuMemFree_v2", there); }), CUDA_SUCCESS);
+  EXPECT_EQ(tenant.run(1, [&] { return driver.call("cuMemFree_v2", there); }), CUDA_SUCCESS);
   EXPECT_NE(tenant.run(0, [&] { return driver.synchronize(); }), CUDA_SUCCESS);
   EXPECT_NE(other.run(1, [&] { return driver.synchronize(); }), CUDA_SUCCESS) << "for all";
 }
@@ -164,30 +164,34 @@ TEST_P(DevicesTest, ByTheDriverApiOneLeasesKernelsReachTheOthersMemory) {
   CUcontext owner = nullptr, own = nullptr;
   int ordinal = -1;
   here.run(0, [&] {
-    ASSERT_EQ(call("cuPointerGetAttribute", &owner, CU_POINTER_ATTRIBUTE_CONTEXT, theirs),
+    ASSERT_EQ(driver.call("cuPointerGetAttribute", &owner, CU_POINTER_ATTRIBUTE_CONTEXT, theirs),
               CUDA_SUCCESS);
-    ASSERT_EQ(call("cuPointerGetAttribute", &own, CU_POINTER_ATTRIBUTE_CONTEXT, ours),
+    ASSERT_EQ(driver.call("cuPointerGetAttribute", &own, CU_POINTER_ATTRIBUTE_CONTEXT, ours),
               CUDA_SUCCESS);
-    ASSERT_EQ(call("cuPointerGetAttribute", &ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, theirs),
-              CUDA_SUCCESS);
+    ASSERT_EQ(
+        driver.call("cuPointerGetAttribute", &ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, theirs),
+        CUDA_SUCCESS);
     EXPECT_EQ(ordinal, 1);
-    ASSERT_EQ(call("cuCtxDisablePeerAccess", owner), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-    ASSERT_EQ(call("cuCtxEnablePeerAccess", owner, 0u), CUDA_SUCCESS);
-    EXPECT_EQ(call("cuCtxEnablePeerAccess", owner, 0u), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    ASSERT_EQ(driver.call("cuCtxDisablePeerAccess", owner), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    ASSERT_EQ(driver.call("cuCtxEnablePeerAccess", owner, 0u), CUDA_SUCCESS);
+    EXPECT_EQ(driver.call("cuCtxEnablePeerAccess", owner, 0u),
+              CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     store(theirs + 4, value);
     EXPECT_EQ(driver.synchronize(), CUDA_SUCCESS);
-    EXPECT_EQ(call("cuMemcpyPeer", ours, own, theirs, owner, std::size_t{bytes}), CUDA_SUCCESS);
+    EXPECT_EQ(driver.call("cuMemcpyPeer", ours, own, theirs, owner, std::size_t{bytes}),
+              CUDA_SUCCESS);
     EXPECT_EQ(driver.synchronize(), CUDA_SUCCESS);
-    EXPECT_EQ(call("cuCtxDisablePeerAccess", owner), CUDA_SUCCESS);
+    EXPECT_EQ(driver.call("cuCtxDisablePeerAccess", owner), CUDA_SUCCESS);
   });
   const std::uint32_t expected[] = {0x07070707, value, 0x07070707};
   for (const auto& [tenant, device, from] : {std::tuple{&there, 1, theirs}, {&here, 0, ours}}) {
     std::uint32_t words[3] = {};
     auto* const into = static_cast<void*>(words);
-    ASSERT_EQ(
-        tenant->run(device,
-                    [&, from = from] { return call("cuMemcpyDtoH_v2", into, from, sizeof words); }),
-        CUDA_SUCCESS);
+    ASSERT_EQ(tenant->run(device,
+                          [&, from = from] {
+                            return driver.call("cuMemcpyDtoH_v2", into, from, sizeof words);
+                          }),
+              CUDA_SUCCESS);
     EXPECT_THAT(words, ::testing::ElementsAreArray(expected)) << "device " << device;
   }
 }
@@ -198,10 +202,10 @@ TEST_P(TwoDevicesTest, AResetOfAnUnusedDeviceIsNobodysLossAndADeviceInUseIsShiel
   PluginInstance one = on(0, "behaviours", LeaseKind::green);
   EXPECT_FALSE(driver.primary_is_active(1)) << "not in use, not touched";
   driver.retain_primary(1);
-  EXPECT_EQ(driver.on_device("cuDevicePrimaryCtxReset_v2", 1), CUDA_SUCCESS);
+  EXPECT_EQ(driver.call("cuDevicePrimaryCtxReset_v2", 1), CUDA_SUCCESS);
   EXPECT_FALSE(driver.primary_is_active(1)) << "no shield on a device that the broker does not use";
-  driver.on_device("cuDevicePrimaryCtxRelease_v2", 1);
-  EXPECT_NE(driver.on_device("cuDevicePrimaryCtxReset_v2", 0), CUDA_SUCCESS);
+  driver.call("cuDevicePrimaryCtxRelease_v2", 1);
+  EXPECT_NE(driver.call("cuDevicePrimaryCtxReset_v2", 0), CUDA_SUCCESS);
   EXPECT_EQ(run({&one})[3], 3.0F);
 }
 

@@ -14,7 +14,7 @@
 #include "ctxbroker/guard.hpp"
 #include "ctxbroker/stream.hpp"
 #include "ctxbroker/tenant.hpp"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {

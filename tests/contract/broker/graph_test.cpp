@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "broker_fixture.hpp"
-#include "software_controls.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker {
 namespace {

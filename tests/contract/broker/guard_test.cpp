@@ -5,7 +5,7 @@
 
 #include "broker_fixture.hpp"
 #include "ctxbroker/plugin.h"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "broker_fixture.hpp"
-#include "child_process.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

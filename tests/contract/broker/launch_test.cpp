@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "broker_fixture.hpp"
-#include "software_controls.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "broker_fixture.hpp"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -9,10 +9,10 @@
 #include <random>
 #include <span>
 
-#include "child_process.hpp"
-#include "process_state.hpp"
-#include "raw_driver.hpp"
-#include "software_controls.hpp"
+#include "support/child_process.hpp"
+#include "support/process_state.hpp"
+#include "support/raw_driver.hpp"
+#include "support/software_controls.hpp"
 #include "working_host.hpp"
 
 namespace ctxbroker {
@@ -104,7 +104,7 @@ class Life {
       ended = true;
       return;
     }
-    driver_.on_device("cuDevicePrimaryCtxRelease_v2", 0);
+    driver_.call("cuDevicePrimaryCtxRelease_v2", 0);
   }
 
   const SoftwareControls& controls_;

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "broker_fixture.hpp"
-#include "child_process.hpp"
-#include "raw_driver.hpp"
-#include "software_controls.hpp"
+#include "support/child_process.hpp"
+#include "support/raw_driver.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "broker_fixture.hpp"
 #include "ctxbroker/graph.hpp"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cuda.h>
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "broker_fixture.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 
@@ -47,12 +47,7 @@ class ModuleTest : public BrokerTest {
 
   // What the driver's linker makes of PTX: machine code on a GPU.
   std::string linked_image(std::string text) {
-    void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-    const auto must = [&]<typename... Parameters>(const char* symbol, Parameters... arguments) {
-      auto* const function = reinterpret_cast<CUresult (*)(Parameters...)>(dlsym(driver, symbol));
-      ASSERT_NE(function, nullptr) << symbol;
-      ASSERT_EQ(function(arguments...), CUDA_SUCCESS) << symbol;
-    };
+    const RawDriver driver(broker.driver().path);
     constexpr CUjit_option* no_names = nullptr;
     constexpr void** no_values = nullptr;
     CUlinkState state = nullptr;
@@ -61,14 +56,14 @@ class ModuleTest : public BrokerTest {
     std::string made;
     Tenant host = broker.host();
     host.run(0, [&] {
-      must("cuLinkCreate_v2", 0u, no_names, no_values, &state);
-      must("cuLinkAddData_v2", state, CU_JIT_INPUT_PTX, static_cast<void*>(text.data()),
-           text.size() + 1, "affine", 0u, no_names, no_values);
-      must("cuLinkComplete", state, &image, &bytes);
+      driver.check_call("cuLinkCreate_v2", 0u, no_names, no_values, &state);
+      driver.check_call("cuLinkAddData_v2", state, CU_JIT_INPUT_PTX,
+                        static_cast<void*>(text.data()), text.size() + 1, "affine", 0u, no_names,
+                        no_values);
+      driver.check_call("cuLinkComplete", state, &image, &bytes);
       made.assign(static_cast<const char*>(image), bytes);
-      must("cuLinkDestroy", state);
+      driver.check_call("cuLinkDestroy", state);
     });
-    dlclose(driver);  // only the count of dlopen above
     return made;
   }
 

@@ -14,7 +14,7 @@
 
 #include "behaviours/affine_text.hpp"
 #include "module_fixture.hpp"
-#include "software_controls.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "child_process.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "broker_fixture.hpp"
-#include "child_process.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -8,7 +8,7 @@
 #include "broker_fixture.hpp"
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/stream.hpp"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {

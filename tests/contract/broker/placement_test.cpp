@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "broker_fixture.hpp"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {

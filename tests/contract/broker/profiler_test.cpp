@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "broker_fixture.hpp"
-#include "child_process.hpp"
 #include "nvtx_injection/ranges.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "broker_fixture.hpp"
-#include "child_process.hpp"
-#include "raw_driver.hpp"
-#include "software_controls.hpp"
+#include "support/child_process.hpp"
+#include "support/raw_driver.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -24,7 +24,7 @@ class ShieldTest : public BrokerTest {
     std::vector<CUresult> statuses;
     for (const char* symbol : {"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2",
                                "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2"}) {
-      statuses.push_back(driver.on_device(symbol, 0));
+      statuses.push_back(driver.call(symbol, 0));
     }
     return statuses;
   }
@@ -64,10 +64,10 @@ TEST_F(ShieldChildTest, DISABLED_UnshieldedPrimaryIsDestroyedByTheSameCalls) {
   for (const char* symbol : {"cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2"}) {
     driver.retain_primary(0);
     EXPECT_TRUE(driver.primary_is_active(0));
-    EXPECT_EQ(driver.on_device(symbol, 0), CUDA_SUCCESS);
+    EXPECT_EQ(driver.call(symbol, 0), CUDA_SUCCESS);
     EXPECT_FALSE(driver.primary_is_active(0)) << symbol;
   }
-  driver.on_device("cuDevicePrimaryCtxRelease_v2", 0);  // the retain that outlived the reset
+  driver.call("cuDevicePrimaryCtxRelease_v2", 0);  // the retain that outlived the reset
 }
 
 TEST_F(ShieldChildTest, DISABLED_AnUnusedDeviceStaysUntouched) {
@@ -87,8 +87,8 @@ TEST_F(ShieldChildTest, DISABLED_APrimaryThatIsInUseAtOpenIsShieldedAtOnce) {
     second.close();
   }
   // The broker gave back what it took, and only that; the attack took ours.
-  driver.on_device("cuDevicePrimaryCtxRelease_v2", 0);
-  driver.on_device("cuDevicePrimaryCtxReset_v2", 0);
+  driver.call("cuDevicePrimaryCtxRelease_v2", 0);
+  driver.call("cuDevicePrimaryCtxReset_v2", 0);
   EXPECT_FALSE(driver.primary_is_active(0));
 }
 
@@ -131,7 +131,7 @@ TEST_F(ShieldChildTest, DISABLED_NextUseAfterResetOfAnUnshieldedPrimaryMakesItAn
   const LeaseInfo old = tenant.lease();
 
   std::thread([&] {
-    EXPECT_EQ(driver.on_device("cuDevicePrimaryCtxReset_v2", 0), CUDA_SUCCESS);
+    EXPECT_EQ(driver.call("cuDevicePrimaryCtxReset_v2", 0), CUDA_SUCCESS);
   }).join();
   EXPECT_FALSE(driver.primary_is_active(0));
   EXPECT_EQ(instance.lease().state, LeaseState::lost);

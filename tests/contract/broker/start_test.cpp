@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "broker_fixture.hpp"
-#include "child_process.hpp"
 #include "ctxbroker/host.h"
-#include "process_state.hpp"
-#include "raw_driver.hpp"
+#include "support/child_process.hpp"
+#include "support/process_state.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -69,7 +69,7 @@ TEST_F(StartChildTest, DISABLED_AHostThatUsedCudaBeforeKeepsWhatItHad) {
   EXPECT_EQ(driver.synchronize(), CUDA_SUCCESS) << "the host's own context too";
   driver.pop();
   driver.destroy_context(own);
-  driver.on_device("cuDevicePrimaryCtxRelease_v2", 0);
+  driver.call("cuDevicePrimaryCtxRelease_v2", 0);
   EXPECT_FALSE(driver.primary_is_active(0));
 }
 

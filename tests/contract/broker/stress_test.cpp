@@ -12,7 +12,7 @@
 
 #include "broker_fixture.hpp"
 #include "lease_contexts.hpp"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -64,7 +64,7 @@ struct Player {
       case 3:
         return driver.set_current(other_context());
       case 4:
-        driver.on_device("cuDevicePrimaryCtxReset", 0);
+        driver.call("cuDevicePrimaryCtxReset", 0);
         return;
       default:
         driver.set_current(nullptr);

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "broker_fixture.hpp"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {

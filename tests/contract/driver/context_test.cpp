@@ -72,7 +72,7 @@ TEST_F(ContextTest, CallsWithoutACurrentContextFail) {
   EXPECT_EQ(d.cuCtxGetFlags(&flags), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(d.cuStreamCreate(&stream, 0), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(d.cuStreamSynchronize(nullptr), CUDA_ERROR_INVALID_CONTEXT);
-  EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(d.cuModuleLoadData(&module, kernels_ptx), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(d.cuMemcpyHtoD_v2(0x1000, &byte, 1), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(d.cuMemFree_v2(0), CUDA_SUCCESS);
 }

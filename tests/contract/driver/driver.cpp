@@ -37,10 +37,7 @@ Driver open_driver() {
     driver.missing = std::string("no driver: ") + dlerror();
     return driver;
   }
-#define CTXB_LOAD(name) \
-  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(driver.library, #name));
-  CTXB_DRIVER_CALLS(CTXB_LOAD)
-#undef CTXB_LOAD
+  static_cast<DriverFunctions&>(driver) = DriverFunctions(driver.library);
   if (!driver.is_software && !nvidia_has_device(driver))
     driver.missing = "NVIDIA's driver finds no device";
   return driver;
@@ -57,132 +54,6 @@ const Driver& driver() {
   static const Driver opened = open_driver();
   return opened;
 }
-
-const char* const ptx = R"(
-.version 7.0
-.target sm_70
-.address_size 64
-
-.visible .global .align 4 .u32 counter = 7;
-.visible .const .align 4 .u32 table[4] = {1, 2, 3, 4};
-
-.visible .entry fill(.param .u64 address, .param .u32 value, .param .u32 count)
-{
-  .reg .pred %p<2>; .reg .b32 %r<8>; .reg .b64 %rd<5>;
-  ld.param.u64 %rd1, [address];
-  ld.param.u32 %r1, [value];
-  ld.param.u32 %r2, [count];
-  cvta.to.global.u64 %rd4, %rd1;
-  mov.u32 %r3, %ctaid.x;
-  mov.u32 %r4, %ntid.x;
-  mov.u32 %r5, %tid.x;
-  mad.lo.s32 %r6, %r3, %r4, %r5;
-  setp.ge.u32 %p1, %r6, %r2;
-  @%p1 bra DONE;
-  mul.wide.u32 %rd2, %r6, 4;
-  add.s64 %rd3, %rd4, %rd2;
-  st.global.u32 [%rd3], %r1;
-DONE:
-  ret;
-}
-
-.visible .entry add_one(.param .u64 address, .param .u32 count)
-{
-  .reg .pred %p<2>; .reg .b32 %r<9>; .reg .b64 %rd<5>;
-  ld.param.u64 %rd1, [address];
-  ld.param.u32 %r2, [count];
-  cvta.to.global.u64 %rd4, %rd1;
-  mov.u32 %r3, %ctaid.x;
-  mov.u32 %r4, %ntid.x;
-  mov.u32 %r5, %tid.x;
-  mad.lo.s32 %r6, %r3, %r4, %r5;
-  setp.ge.u32 %p1, %r6, %r2;
-  @%p1 bra DONE;
-  mul.wide.u32 %rd2, %r6, 4;
-  add.s64 %rd3, %rd4, %rd2;
-  ld.global.u32 %r7, [%rd3];
-  add.s32 %r8, %r7, 1;
-  st.global.u32 [%rd3], %r8;
-DONE:
-  ret;
-}
-
-.visible .entry hold(.param .u64 flag)
-{
-  .reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 %rd<3>;
-  ld.param.u64 %rd1, [flag];
-  cvta.to.global.u64 %rd2, %rd1;
-AGAIN:
-  ld.volatile.global.u32 %r1, [%rd2];
-  setp.eq.u32 %p1, %r1, 0;
-  @%p1 bra AGAIN;
-  ret;
-}
-
-.visible .entry crash()
-{
-  .reg .b32 %r<2>; .reg .b64 %rd<2>;
-  mov.u64 %rd1, 16;
-  mov.u32 %r1, 1;
-  st.global.u32 [%rd1], %r1;
-  ret;
-}
-
-.visible .entry trap()
-{
-  trap;
-  ret;
-}
-
-.visible .entry bump()
-{
-  .reg .b32 %r<3>;
-  ld.global.u32 %r1, [counter];
-  add.s32 %r2, %r1, 1;
-  st.global.u32 [counter], %r2;
-  ret;
-}
-
-.visible .entry empty()
-{
-  ret;
-}
-
-.visible .entry shared_sum(.param .u64 in, .param .u64 out, .param .u32 count)
-{
-  .reg .pred %p<2>; .reg .b32 %r<12>; .reg .b64 %rd<8>;
-  .shared .align 4 .b8 cells[4096];
-  ld.param.u64 %rd1, [in];
-  ld.param.u64 %rd2, [out];
-  ld.param.u32 %r1, [count];
-  cvta.to.global.u64 %rd3, %rd1;
-  cvta.to.global.u64 %rd4, %rd2;
-  mov.u32 %r2, %tid.x;
-  mul.wide.u32 %rd5, %r2, 4;
-  add.s64 %rd6, %rd3, %rd5;
-  ld.global.u32 %r3, [%rd6];
-  shl.b32 %r4, %r2, 2;
-  mov.u32 %r5, cells;
-  add.s32 %r6, %r5, %r4;
-  st.shared.u32 [%r6], %r3;
-  bar.sync 0;
-  setp.ne.u32 %p1, %r2, 0;
-  @%p1 bra DONE;
-  mov.u32 %r7, 0;
-  mov.u32 %r8, 0;
-  mov.u32 %r9, %r5;
-NEXT:
-  ld.shared.u32 %r10, [%r9];
-  add.s32 %r7, %r7, %r10;
-  add.s32 %r9, %r9, 4;
-  add.s32 %r8, %r8, 1;
-  setp.lt.u32 %p1, %r8, %r1;
-  @%p1 bra NEXT;
-  st.global.u32 [%rd4], %r7;
-DONE:
-  ret;
-}
-)";
 
 void DriverTest::SetUp() {
   CTXB_REQUIRE_DEVICE();
@@ -204,7 +75,7 @@ void DriverTest::TearDown() {
 void KernelTest::SetUp() {
   DriverTest::SetUp();
   if (IsSkipped() || HasFatalFailure()) return;
-  ASSERT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuModuleLoadData(&module, kernels_ptx), CUDA_SUCCESS);
 }
 
 CUfunction KernelTest::function(const char* name) const {

@@ -93,7 +93,7 @@ TEST_F(EndlessTest, ContextDestructionWaitsForItsEndlessKernel) {
   CUmodule loaded = nullptr;
   CUfunction hold_function = nullptr;
   ASSERT_EQ(d.cuCtxCreate_v2(&own, 0, device), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), CUDA_SUCCESS);
   ASSERT_EQ(d.cuModuleGetFunction(&hold_function, loaded, "hold"), CUDA_SUCCESS);
   CUdeviceptr flag = 0;
   ASSERT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);

@@ -12,7 +12,7 @@
 
 namespace ctxbroker::test {
 
-// PTX beside driver.hpp's: record_multiprocessor(out): each block adds one to the counter of the
+// PTX beside kernels_ptx: record_multiprocessor(out): each block adds one to the counter of the
 // multiprocessor it runs on; fail_assertion(): as a device assert() that does not hold.
 extern const char* const facts_ptx;
 
@@ -36,8 +36,8 @@ CUdevResource all_multiprocessors(CUdevice device);
 Green make_green(CUdevice device, std::vector<CUdevResource> resources);
 void destroy_green(const Green& green);
 
-// The primary current, `ptx` and `facts_ptx` loaded in it. What tests make here is destroyed at
-// their end, before the primary is reset.
+// The primary current, `kernels_ptx` and `facts_ptx` loaded in it. What tests make here is
+// destroyed at their end, before the primary is reset.
 class FactsTest : public KernelTest {
  protected:
   void SetUp() override;

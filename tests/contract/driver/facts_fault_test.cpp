@@ -38,7 +38,7 @@ struct Three {
     EXPECT_EQ(d.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
   }
   void load(CUmodule* into) const {
-    EXPECT_EQ(d.cuModuleLoadData(&into[0], ptx), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleLoadData(&into[0], kernels_ptx), CUDA_SUCCESS);
     EXPECT_EQ(d.cuModuleLoadData(&into[1], facts_ptx), CUDA_SUCCESS);
   }
   CUcontext at(Where where) const {
@@ -65,7 +65,7 @@ struct Three {
     CUmodule loaded = nullptr;
     EXPECT_EQ(d.cuMemAlloc_v2(&address, 64), status);
     EXPECT_EQ(d.cuStreamCreate(&stream, 0), status);
-    EXPECT_EQ(d.cuModuleLoadData(&loaded, ptx), status);
+    EXPECT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), status);
     EXPECT_EQ(d.cuCtxSynchronize(), status);
   }
 };

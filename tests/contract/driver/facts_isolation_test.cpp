@@ -18,7 +18,7 @@ TEST_F(IsolationFacts, AKernelOfAPrivateContextReadsAndWritesAnothersMemory) {
     Current entered(other);
     CUmodule loaded = nullptr;
     CUfunction add = nullptr;
-    ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), CUDA_SUCCESS);
     ASSERT_EQ(d.cuModuleGetFunction(&add, loaded, "add_one"), CUDA_SUCCESS);
     unsigned one = 1;
     void* arguments[] = {&address, &one};
@@ -62,13 +62,13 @@ TEST_F(IsolationFacts, APrivateContextRunsBesideAnEndlessKernel) {
   Current entered(busy);
   CUmodule loaded = nullptr;
   CUfunction hold = nullptr;
-  ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), CUDA_SUCCESS);
   ASSERT_EQ(d.cuModuleGetFunction(&hold, loaded, "hold"), CUDA_SUCCESS);
   Hold endless(hold, nullptr);
   Call neighbour(other, [&] {
     CUmodule own = nullptr;
     CUfunction empty = nullptr;
-    EXPECT_EQ(d.cuModuleLoadData(&own, ptx), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleLoadData(&own, kernels_ptx), CUDA_SUCCESS);
     EXPECT_EQ(d.cuModuleGetFunction(&empty, own, "empty"), CUDA_SUCCESS);
     EXPECT_EQ(d.cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
               CUDA_SUCCESS);
@@ -93,7 +93,7 @@ TEST_F(IsolationFacts, DestroyingAContextWaitsForItsEndlessKernel) {
     Current entered(busy);
     CUmodule loaded = nullptr;
     CUfunction hold = nullptr;
-    ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), CUDA_SUCCESS);
     ASSERT_EQ(d.cuModuleGetFunction(&hold, loaded, "hold"), CUDA_SUCCESS);
     void* arguments[] = {&flag};
     EXPECT_EQ(d.cuLaunchKernel(hold, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr),

@@ -105,7 +105,7 @@ CUmodule ready() {
   EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);
   EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
   EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
-  EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuModuleLoadData(&module, kernels_ptx), CUDA_SUCCESS);
   return module;
 }
 

@@ -35,7 +35,7 @@ struct Neighbourhood {
   }
   void fill(CUcontext context, CUmodule& into, CUdeviceptr& address) const {
     Current entered(context);
-    EXPECT_EQ(d.cuModuleLoadData(&into, ptx), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleLoadData(&into, kernels_ptx), CUDA_SUCCESS);
     EXPECT_EQ(d.cuMemAlloc_v2(&address, 4), CUDA_SUCCESS);
     EXPECT_EQ(d.cuMemsetD32_v2(address, 4711, 1), CUDA_SUCCESS);
     EXPECT_EQ(launch(into, "empty"), CUDA_SUCCESS);

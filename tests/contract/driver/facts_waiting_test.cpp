@@ -86,7 +86,7 @@ TEST_F(WaitingFacts, LoadingAModuleInAGreenContextWaitsForAnotherOne) {
   CUmodule loaded = nullptr;
   Current entered(neighbour.context);
   Hold hog(hold, nullptr);
-  Call call(caller.context, [&] { return d.cuModuleLoadData(&loaded, ptx); });
+  Call call(caller.context, [&] { return d.cuModuleLoadData(&loaded, kernels_ptx); });
   EXPECT_FALSE(call.returns_within(a_while));
   hog.let_go();
   EXPECT_TRUE(call.returns_within(long_enough));
@@ -97,7 +97,7 @@ TEST_F(WaitingFacts, LoadingAModuleInAGreenContextWaitsForAnotherOne) {
 TEST_F(WaitingFacts, UnloadingAModuleInAGreenContextWaitsForAnotherOne) {
   CTXB_REQUIRE_NVIDIA("the software device unloads at once");
   CUmodule loaded = nullptr;
-  ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), CUDA_SUCCESS);
   Current entered(neighbour.context);
   Hold hog(hold, nullptr);
   Call call(caller.context, [&] { return d.cuModuleUnload(loaded); });
@@ -135,7 +135,7 @@ TEST_F(WaitingFacts, NothingInAPrivateContextWaitsForAnotherPrivateOne) {
   Current entered(other);
   CUmodule loaded = nullptr;
   CUfunction others_hold = nullptr;
-  ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), CUDA_SUCCESS);
   ASSERT_EQ(d.cuModuleGetFunction(&others_hold, loaded, "hold"), CUDA_SUCCESS);
   Hold hog(others_hold, nullptr);
   Call synchronize(own, [&] { return d.cuCtxSynchronize(); });

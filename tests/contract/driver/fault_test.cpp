@@ -27,7 +27,7 @@ class FaultTest : public ::testing::Test {
       EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&primary, device), CUDA_SUCCESS);
       EXPECT_EQ(d.cuCtxCreate_v2(&other, 0, device), CUDA_SUCCESS);
       EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
-      EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuModuleLoadData(&module, kernels_ptx), CUDA_SUCCESS);
       EXPECT_EQ(d.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
       EXPECT_EQ(d.cuEventCreate(&event, 0), CUDA_SUCCESS);
       EXPECT_EQ(d.cuMemAlloc_v2(&memory, 64), CUDA_SUCCESS);

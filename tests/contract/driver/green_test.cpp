@@ -106,7 +106,7 @@ TEST_F(GreenContext, LeavesMemoryModulesAndEventsToThePrimary) {
   CUmodule loaded = nullptr;
   CUevent event = nullptr;
   ASSERT_EQ(d.cuMemAlloc_v2(&address, 4), CUDA_SUCCESS);
-  ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), CUDA_SUCCESS);
   ASSERT_EQ(d.cuEventCreate(&event, 0), CUDA_SUCCESS);
   ASSERT_EQ(d.cuEventRecord(event, nullptr), CUDA_SUCCESS);
   CUcontext owner = nullptr;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory and events that two processes share by the handles of cuIpc*. The other process is this
 // program again, which gets the handles in its environment.
-#include <sys/wait.h>
-
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
+#include <optional>
 #include <string>
 
 #include "driver.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker::test {
 namespace {
@@ -55,27 +55,8 @@ class IpcTest : public KernelTest {
     if (supported == 0) GTEST_SKIP() << "no memory is shared between processes here";
   }
 
-  // Starts this program again with a test of its own; its text comes through the pipe.
-  static std::FILE* start_other(const std::string& variables, const char* test) {
-    const std::string command =
-        variables + " '" + std::filesystem::read_symlink("/proc/self/exe").string() +
-        "' --gtest_also_run_disabled_tests --gtest_filter=IpcTest." + test + " 2>&1";
-    return popen(command.c_str(), "r");  // NOLINT(cert-env33-c): this program again
-  }
-  // Reads what it says until a line, or until its end.
-  static bool wait_for_line(std::FILE* other, const char* line) {
-    std::array<char, 512> text = {};
-    while (std::fgets(text.data(), text.size(), other) != nullptr) {
-      if (line != nullptr && std::strcmp(text.data(), line) == 0) return true;
-      std::fputs(text.data(), stdout);
-    }
-    return false;
-  }
-  static void expect_good_end(std::FILE* other) {
-    wait_for_line(other, nullptr);
-    const int ended = pclose(other);
-    EXPECT_TRUE(WIFEXITED(ended));
-    EXPECT_EQ(WEXITSTATUS(ended), 0);
+  static void expect_good_end(const ChildResult& other) {
+    EXPECT_EQ(other.exit_code, 0) << other.output;
   }
 
   unsigned word(CUdeviceptr address, std::size_t index) const {
@@ -116,8 +97,8 @@ TEST_F(IpcTest, AnotherProcessWritesMemory) {
   ASSERT_EQ(d.cuMemAlloc_v2(&address, 4 * words), CUDA_SUCCESS);
   ASSERT_EQ(fill(address, 41, words, nullptr), CUDA_SUCCESS);
   const CUipcMemHandle handle = memory_handle(address);
-  expect_good_end(start_other(std::string(memory_variable) + "=" + text_of(handle),
-                              "DISABLED_OtherProcessAddsOneToSharedMemory"));
+  expect_good_end(
+      run_child("IpcTest.DISABLED_OtherProcessAddsOneToSharedMemory", {{memory_variable, text_of(handle)}}));
   EXPECT_EQ(word(address, 0), 42u);
   EXPECT_EQ(word(address, words - 1), 42u);
   EXPECT_EQ(text_of(memory_handle(address)), text_of(handle)) << "asked again, the same";
@@ -185,18 +166,18 @@ TEST_F(IpcTest, AnotherProcessWaitsForAnEvent) {
   ASSERT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   ASSERT_EQ(d.cuIpcGetEventHandle(&event_handle, event), CUDA_SUCCESS);
   EXPECT_EQ(d.cuEventQuery(event), CUDA_SUCCESS) << "not recorded yet";
-  std::FILE* other = nullptr;
+  std::optional<ChildProcess> other;
   {
     Hold hold(function("hold"), stream);
     ASSERT_EQ(fill(address, 5, 1, stream), CUDA_SUCCESS);
     ASSERT_EQ(d.cuEventRecord(event, stream), CUDA_SUCCESS);
     EXPECT_EQ(d.cuEventQuery(event), CUDA_ERROR_NOT_READY);
-    other = start_other(std::string(memory_variable) + "=" + text_of(memory) + " " +
-                            event_variable + "=" + text_of(event_handle),
-                        "DISABLED_OtherProcessWaitsForASharedEvent");
-    EXPECT_TRUE(wait_for_line(other, ready_line));
+    other.emplace(
+        test_again("IpcTest.DISABLED_OtherProcessWaitsForASharedEvent",
+                   {{memory_variable, text_of(memory)}, {event_variable, text_of(event_handle)}}));
+    EXPECT_TRUE(other->read_until(ready_line, std::chrono::seconds(60))) << other->output();
   }
-  expect_good_end(other);
+  expect_good_end(other->wait());
   EXPECT_EQ(d.cuEventSynchronize(event), CUDA_SUCCESS);
   EXPECT_EQ(d.cuEventQuery(event), CUDA_SUCCESS);
   EXPECT_EQ(word(address, 0), 6u);

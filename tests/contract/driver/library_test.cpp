@@ -20,7 +20,7 @@ class LibraryTest : public DriverTest {
     }
     DriverTest::TearDown();
   }
-  CUresult load(CUlibrary* loaded, const void* image = ptx) const {
+  CUresult load(CUlibrary* loaded, const void* image = kernels_ptx) const {
     return d.cuLibraryLoadData(loaded, image, nullptr, nullptr, 0, nullptr, nullptr, 0);
   }
   CUkernel kernel(const char* name) const {

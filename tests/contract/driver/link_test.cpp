@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuLink*: several images made one.
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -110,22 +109,11 @@ constexpr unsigned combined(unsigned value) {
   return value * 10 + (value + 3) + 1000;
 }
 
-template <class Function>
-void find(Function*& function, const char* name) {
-  function = reinterpret_cast<Function*>(dlsym(driver().library, name));
-  ASSERT_NE(function, nullptr) << name;
-}
-
 class LinkTest : public DriverTest {
  protected:
   void SetUp() override {
     DriverTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    find(link_create, "cuLinkCreate_v2");
-    find(link_add_data, "cuLinkAddData_v2");
-    find(link_add_file, "cuLinkAddFile_v2");
-    find(link_complete, "cuLinkComplete");
-    find(link_destroy, "cuLinkDestroy");
     create();
   }
   void TearDown() override {
@@ -139,25 +127,25 @@ class LinkTest : public DriverTest {
     names[1] = CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
     values[0] = error_log.data();
     values[1] = reinterpret_cast<void*>(error_log.size());
-    ASSERT_EQ(link_create(2, names, values, &state), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuLinkCreate_v2(2, names, values, &state), CUDA_SUCCESS);
   }
   void destroy() {
     if (state != nullptr) {
-      EXPECT_EQ(link_destroy(state), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuLinkDestroy(state), CUDA_SUCCESS);
     }
     state = nullptr;
   }
   CUresult add(const std::string& text, const char* name, CUjitInputType type = CU_JIT_INPUT_PTX) {
     std::vector<char> copy(text.begin(), text.end());
     copy.push_back(0);
-    return link_add_data(state, type, copy.data(), copy.size(), name, 0, nullptr, nullptr);
+    return d.cuLinkAddData_v2(state, type, copy.data(), copy.size(), name, 0, nullptr, nullptr);
   }
   void add_three() {
     ASSERT_EQ(add(main_ptx, "main.ptx"), CUDA_SUCCESS) << log();
     ASSERT_EQ(add(scaled_ptx, "scaled.ptx"), CUDA_SUCCESS) << log();
     ASSERT_EQ(add(shifted_ptx, "shifted.ptx"), CUDA_SUCCESS) << log();
   }
-  CUresult complete() { return link_complete(state, &image, &bytes); }
+  CUresult complete() { return d.cuLinkComplete(state, &image, &bytes); }
   std::string log() const { return error_log.c_str(); }
 
   // Expects that adding or completing fails, with these words in the log; says with what.
@@ -193,12 +181,6 @@ class LinkTest : public DriverTest {
     EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
     return result;
   }
-
-  decltype(&::cuLinkCreate_v2) link_create = nullptr;
-  decltype(&::cuLinkAddData_v2) link_add_data = nullptr;
-  decltype(&::cuLinkAddFile_v2) link_add_file = nullptr;
-  decltype(&::cuLinkComplete) link_complete = nullptr;
-  decltype(&::cuLinkDestroy) link_destroy = nullptr;
 
   std::string error_log;
   CUjit_option names[2] = {};  // the state's as long as it lives
@@ -259,7 +241,8 @@ TEST_F(LinkTest, FilesAreLinkInputs) {
               ("ctxbroker_link_test_" + std::to_string(getpid()) + ".ptx");
   std::ofstream(path) << scaled_ptx;
   ASSERT_EQ(add(main_ptx, "main.ptx"), CUDA_SUCCESS);
-  EXPECT_EQ(link_add_file(state, CU_JIT_INPUT_PTX, path.c_str(), 0, nullptr, nullptr), CUDA_SUCCESS)
+  EXPECT_EQ(d.cuLinkAddFile_v2(state, CU_JIT_INPUT_PTX, path.c_str(), 0, nullptr, nullptr),
+            CUDA_SUCCESS)
       << log();
   ASSERT_EQ(add(shifted_ptx, nullptr), CUDA_SUCCESS) << log();
   EXPECT_EQ(complete(), CUDA_SUCCESS) << log();
@@ -267,7 +250,7 @@ TEST_F(LinkTest, FilesAreLinkInputs) {
   std::filesystem::remove(path);
   destroy();
   create();
-  EXPECT_EQ(link_add_file(state, CU_JIT_INPUT_PTX, path.c_str(), 0, nullptr, nullptr),
+  EXPECT_EQ(d.cuLinkAddFile_v2(state, CU_JIT_INPUT_PTX, path.c_str(), 0, nullptr, nullptr),
             CUDA_ERROR_FILE_NOT_FOUND);
 }
 
@@ -319,18 +302,18 @@ TEST_F(LinkTest, BadInputIsRefused) {
 }
 
 TEST_F(LinkTest, ChecksItsArguments) {
-  EXPECT_EQ(link_create(0, nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(link_add_file(state, CU_JIT_INPUT_PTX, nullptr, 0, nullptr, nullptr),
+  EXPECT_EQ(d.cuLinkCreate_v2(0, nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuLinkAddFile_v2(state, CU_JIT_INPUT_PTX, nullptr, 0, nullptr, nullptr),
             CUDA_ERROR_INVALID_VALUE);
   if (!d.is_software) GTEST_SKIP() << "NVIDIA's driver may crash on null and dead states";
-  EXPECT_EQ(link_add_data(state, CU_JIT_INPUT_PTX, nullptr, 10, "x", 0, nullptr, nullptr),
+  EXPECT_EQ(d.cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, nullptr, 10, "x", 0, nullptr, nullptr),
             CUDA_ERROR_INVALID_VALUE);
   char text[] = "x";
-  EXPECT_EQ(link_add_data(nullptr, CU_JIT_INPUT_PTX, text, 1, "x", 0, nullptr, nullptr),
+  EXPECT_EQ(d.cuLinkAddData_v2(nullptr, CU_JIT_INPUT_PTX, text, 1, "x", 0, nullptr, nullptr),
             CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_EQ(link_complete(nullptr, &image, &bytes), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_EQ(link_complete(state, nullptr, &bytes), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(link_destroy(nullptr), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuLinkComplete(nullptr, &image, &bytes), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(d.cuLinkComplete(state, nullptr, &bytes), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuLinkDestroy(nullptr), CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST_F(LinkTest, NothingIsAddedToACompleteLink) {

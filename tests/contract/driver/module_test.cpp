@@ -83,7 +83,7 @@ TEST_F(ModuleTest, HasVariablesWithTheirInitialValues) {
 
 TEST_F(ModuleTest, EachLoadHasVariablesOfItsOwn) {
   CUmodule second = nullptr;
-  ASSERT_EQ(d.cuModuleLoadFatBinary(&second, ptx), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuModuleLoadFatBinary(&second, kernels_ptx), CUDA_SUCCESS);
   CUdeviceptr ours = 0, others = 0;
   EXPECT_EQ(d.cuModuleGetGlobal_v2(&ours, nullptr, module, "counter"), CUDA_SUCCESS);
   EXPECT_EQ(d.cuModuleGetGlobal_v2(&others, nullptr, second, "counter"), CUDA_SUCCESS);
@@ -111,7 +111,7 @@ TEST_F(ModuleTest, DiesWithItsContext) {
   CUcontext other = nullptr;
   ASSERT_EQ(d.cuCtxCreate_v2(&other, 0, device), CUDA_SUCCESS);
   CUmodule loaded = nullptr;
-  ASSERT_EQ(d.cuModuleLoadData(&loaded, ptx), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), CUDA_SUCCESS);
   EXPECT_EQ(d.cuCtxDestroy_v2(other), CUDA_SUCCESS);
   if (!d.is_software) GTEST_SKIP() << "NVIDIA's driver may crash on handles of a destroyed context";
   CUfunction found = nullptr;
@@ -123,7 +123,7 @@ TEST_F(ModuleTest, DiesWithItsContext) {
 TEST_F(ModuleTest, LoadsFromAFile) {
   auto path = std::filesystem::temp_directory_path() /
               ("ctxbroker_module_test_" + std::to_string(getpid()) + ".ptx");
-  std::ofstream(path) << ptx;
+  std::ofstream(path) << kernels_ptx;
   CUmodule loaded = nullptr;
   EXPECT_EQ(d.cuModuleLoad(&loaded, path.c_str()), CUDA_SUCCESS);
   CUfunction found = nullptr;
@@ -140,7 +140,7 @@ TEST_F(ModuleTest, LoadRefusesWhatIsNoImage) {
   EXPECT_EQ(load(""), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load("\x01\x02\x03\x04"), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(d.cuModuleLoadData(&loaded, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(d.cuModuleLoadData(nullptr, ptx), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuModuleLoadData(nullptr, kernels_ptx), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(ModuleTest, NamesTheLineOfAMistake) {
@@ -182,15 +182,17 @@ TEST_F(ModuleTest, ChecksItsOptions) {
   CUmodule loaded = nullptr;
   CUjit_option unknown[] = {static_cast<CUjit_option>(999)};
   void* none[] = {nullptr, nullptr};
-  EXPECT_EQ(d.cuModuleLoadDataEx(&loaded, ptx, 1, unknown, none), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuModuleLoadDataEx(&loaded, kernels_ptx, 1, unknown, none), CUDA_ERROR_INVALID_VALUE);
   char log_buffer[16];
   CUjit_option no_size[] = {CU_JIT_ERROR_LOG_BUFFER};
   void* values[] = {log_buffer};
-  EXPECT_EQ(d.cuModuleLoadDataEx(&loaded, ptx, 1, no_size, values), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(d.cuModuleLoadDataEx(&loaded, ptx, 1, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuModuleLoadDataEx(&loaded, kernels_ptx, 1, no_size, values),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuModuleLoadDataEx(&loaded, kernels_ptx, 1, nullptr, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
   CUjit_option harmless[] = {CU_JIT_MAX_REGISTERS, CU_JIT_OPTIMIZATION_LEVEL};
   void* levels[] = {reinterpret_cast<void*>(32), reinterpret_cast<void*>(4)};
-  EXPECT_EQ(d.cuModuleLoadDataEx(&loaded, ptx, 2, harmless, levels), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuModuleLoadDataEx(&loaded, kernels_ptx, 2, harmless, levels), CUDA_SUCCESS);
 }
 
 }  // namespace

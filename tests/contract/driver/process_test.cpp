@@ -86,7 +86,7 @@ TEST_F(ProcessTest, ExitWithWorkInFlightEnds) {
     EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);
     EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
     EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
-    EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleLoadData(&module, kernels_ptx), CUDA_SUCCESS);
     EXPECT_EQ(d.cuModuleGetFunction(&empty, module, "empty"), CUDA_SUCCESS);
     auto slow = [](void*) { usleep(100000); };
     EXPECT_EQ(d.cuLaunchHostFunc(nullptr, slow, nullptr), CUDA_SUCCESS);

@@ -4,7 +4,8 @@
 #include <thread>
 #include <vector>
 
-#include "software_controls.hpp"
+#include "driver.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker::test {
 namespace {
@@ -156,8 +157,9 @@ TEST_F(SoftwareCapture, CapturesOfManyThreadsRunAtOnce) {
         EXPECT_EQ(d.cuGraphLaunch(exec, own), CUDA_SUCCESS);
         EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
         EXPECT_EQ(d.cuMemFreeAsync(address, own), CUDA_SUCCESS);
-        EXPECT_EQ(d.cuLibraryLoadData(&library, ptx, nullptr, nullptr, 0, nullptr, nullptr, 0),
-                  CUDA_SUCCESS);
+        EXPECT_EQ(
+            d.cuLibraryLoadData(&library, kernels_ptx, nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
         EXPECT_EQ(d.cuLibraryGetKernel(&empty, library, "empty"), CUDA_SUCCESS);
         EXPECT_EQ(d.cuLaunchKernel(reinterpret_cast<CUfunction>(empty), 1, 1, 1, 1, 1, 1, 0, own,
                                    nullptr, nullptr),
@@ -188,7 +190,7 @@ TEST(SoftwareCaptures, CapturedFaultEndsTheProcessAndRestartForgetsIt) {
     EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);
     EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
     EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
-    EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleLoadData(&module, kernels_ptx), CUDA_SUCCESS);
     EXPECT_EQ(d.cuModuleGetFunction(&crash, module, "crash"), CUDA_SUCCESS);
     EXPECT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     EXPECT_EQ(d.cuStreamCreate(&open, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
@@ -202,7 +204,7 @@ TEST(SoftwareCaptures, CapturedFaultEndsTheProcessAndRestartForgetsIt) {
     EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     EXPECT_EQ(d.cuGraphLaunch(exec, stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     EXPECT_EQ(d.cuStreamEndCapture(open, &graph), CUDA_ERROR_ILLEGAL_ADDRESS);
-    EXPECT_EQ(controls().restart(), 0);
+    EXPECT_EQ(SoftwareControls(driver().path).restart(), 0);
     EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);
     EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
     EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);

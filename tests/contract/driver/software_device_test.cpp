@@ -68,7 +68,7 @@ TEST_F(SoftwareDeviceTest, UnloadedLibraryInvalidatesItsKernelsAndModules) {
   CUkernel kernel = nullptr;
   CUfunction empty = nullptr;
   CUmodule placed = nullptr;
-  ASSERT_EQ(d.cuLibraryLoadData(&library, ptx, nullptr, nullptr, 0, nullptr, nullptr, 0),
+  ASSERT_EQ(d.cuLibraryLoadData(&library, kernels_ptx, nullptr, nullptr, 0, nullptr, nullptr, 0),
             CUDA_SUCCESS);
   ASSERT_EQ(d.cuLibraryGetKernel(&kernel, library, "empty"), CUDA_SUCCESS);
   ASSERT_EQ(d.cuKernelGetFunction(&empty, kernel), CUDA_SUCCESS);
@@ -91,7 +91,7 @@ TEST_F(SoftwareDeviceTest, RefusesATableOfHostFunctionsForALibrary) {
   CUlibraryOption option = CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE;
   void* table = nullptr;
   auto load = [&] {
-    return d.cuLibraryLoadData(&library, ptx, nullptr, nullptr, 0, &option, &table, 1);
+    return d.cuLibraryLoadData(&library, kernels_ptx, nullptr, nullptr, 0, &option, &table, 1);
   };
   EXPECT_EQ(load(), CUDA_ERROR_NOT_SUPPORTED);
   option = CU_LIBRARY_BINARY_IS_PRESERVED;
@@ -217,7 +217,7 @@ TEST(SoftwareDevices, SeveralDevicesShareEventsCopiesAndFaults) {
 
     CUmodule module = nullptr;
     CUfunction crash = nullptr;
-    EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleLoadData(&module, kernels_ptx), CUDA_SUCCESS);
     EXPECT_EQ(d.cuModuleGetFunction(&crash, module, "crash"), CUDA_SUCCESS);
     EXPECT_EQ(d.cuLaunchKernel(crash, 1, 1, 1, 1, 1, 1, 0, streams[0], nullptr, nullptr),
               CUDA_SUCCESS);
@@ -239,7 +239,7 @@ TEST(SoftwareDeviceExit, DoesNotWaitForEverLastingWork) {
     EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);
     EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
     EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
-    EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleLoadData(&module, kernels_ptx), CUDA_SUCCESS);
     EXPECT_EQ(d.cuModuleGetFunction(&hold, module, "hold"), CUDA_SUCCESS);
     EXPECT_EQ(d.cuMemAllocHost_v2(&flag, 4), CUDA_SUCCESS);
     *static_cast<unsigned*>(flag) = 0;

@@ -7,7 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "software_controls.hpp"
+#include "driver.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker::test {
 namespace {
@@ -27,7 +28,7 @@ class SoftwareFailure : public KernelTest {
     return status;
   }
   void* look_up(const char* name) const { return dlsym(d.library, name); }
-  const Controls& c = controls();
+  const SoftwareControls c{driver().path};
 };
 
 TEST_F(SoftwareFailure, CountsEveryCallOnceByName) {
@@ -154,7 +155,7 @@ TEST(SoftwareFailures, FailuresOfTheEnvironmentComeInTheirTurn) {
     EXPECT_EQ(d.cuDeviceGetCount(&count), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(d.cuDeviceGet(&device, 0), CUDA_ERROR_UNKNOWN);
     EXPECT_EQ(d.cuDeviceGet(&device, 0), CUDA_SUCCESS);
-    EXPECT_EQ(controls().call_count("*"), 5u);
+    EXPECT_EQ(SoftwareControls(driver().path).call_count("*"), 5u);
   });
 }
 

@@ -256,7 +256,7 @@ TEST(SoftwareVirtualMemory, KernelFaultsOnVirtualMemoryWithoutAccess) {
       EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);
       EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
       EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
-      EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuModuleLoadData(&module, kernels_ptx), CUDA_SUCCESS);
       EXPECT_EQ(d.cuModuleGetFunction(&fill, module, "fill"), CUDA_SUCCESS);
       EXPECT_EQ(d.cuMemAddressReserve(&address, bytes, 0, 0, 0), CUDA_SUCCESS);
       EXPECT_EQ(d.cuMemCreate(&handle, bytes, &properties, 0), CUDA_SUCCESS);

@@ -4,7 +4,8 @@
 #include <chrono>
 #include <thread>
 
-#include "software_controls.hpp"
+#include "driver.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker::test {
 namespace {
@@ -15,7 +16,7 @@ struct Life {
     EXPECT_EQ(d.cuInit(0), CUDA_SUCCESS);
     EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
     EXPECT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
-    EXPECT_EQ(d.cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuModuleLoadData(&module, kernels_ptx), CUDA_SUCCESS);
   }
   CUresult launch(const char* name, CUstream stream, void** arguments) const {
     CUfunction function = nullptr;
@@ -30,7 +31,8 @@ struct Life {
 
 TEST(SoftwareRestart, RestartBeforeInitIsRefused) {
   CTXB_REQUIRE_DEVICE();
-  expect_in_child([] { EXPECT_EQ(controls().restart(), CUDA_ERROR_NOT_INITIALIZED); });
+  expect_in_child(
+      [] { EXPECT_EQ(SoftwareControls(driver().path).restart(), CUDA_ERROR_NOT_INITIALIZED); });
 }
 
 TEST(SoftwareRestart, ForgetsAFaultAndAllHandles) {
@@ -54,7 +56,7 @@ TEST(SoftwareRestart, ForgetsAFaultAndAllHandles) {
       EXPECT_EQ(d.cuDevicePrimaryCtxRetain(&current, 0), CUDA_ERROR_ILLEGAL_ADDRESS)
           << "without a restart the fault is for ever";
     }
-    EXPECT_EQ(controls().restart(), CUDA_SUCCESS);
+    EXPECT_EQ(SoftwareControls(driver().path).restart(), CUDA_SUCCESS);
     EXPECT_EQ(d.cuCtxGetCurrent(&current), CUDA_ERROR_NOT_INITIALIZED);
     Life life;
     EXPECT_EQ(life.launch("empty", nullptr, nullptr), CUDA_SUCCESS);
@@ -83,11 +85,11 @@ TEST(SoftwareRestart, IsRefusedWhileAnotherThreadUsesAContext) {
       step = 3;
     });
     while (step != 1) std::this_thread::yield();
-    EXPECT_EQ(controls().restart(), CUDA_ERROR_NOT_READY);
+    EXPECT_EQ(SoftwareControls(driver().path).restart(), CUDA_ERROR_NOT_READY);
     EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS) << "nothing changed";
     step = 2;
     while (step != 3) std::this_thread::yield();
-    EXPECT_EQ(controls().restart(), CUDA_SUCCESS);
+    EXPECT_EQ(SoftwareControls(driver().path).restart(), CUDA_SUCCESS);
     other.join();
   });
 }
@@ -105,7 +107,7 @@ TEST(SoftwareRestart, InterruptsAnEndlessKernel) {
       EXPECT_EQ(life.launch("hold", nullptr, arguments), CUDA_SUCCESS);
       EXPECT_EQ(life.launch("crash", nullptr, nullptr), CUDA_SUCCESS) << "never executed";
     }
-    EXPECT_EQ(controls().restart(), CUDA_SUCCESS);
+    EXPECT_EQ(SoftwareControls(driver().path).restart(), CUDA_SUCCESS);
     Life life;
     EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
   });
@@ -116,7 +118,7 @@ TEST(SoftwareRestart, RestartLetsEveryCallFailInTurn) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {
     const Driver& d = driver();
-    const Controls& c = controls();
+    const SoftwareControls c{driver().path};
     auto scenario = [&] {
       CUcontext primary = nullptr;
       CUdeviceptr address = 0;

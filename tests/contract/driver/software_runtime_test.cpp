@@ -2,14 +2,12 @@
 // NVIDIA's runtime library on the software device: it cannot work, and its user learns why. It is
 // linked statically here, as nvcc does by default.
 #include <cuda_runtime_api.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
 #include "driver.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker::test {
 namespace {
@@ -27,17 +25,10 @@ TEST(SoftwareRuntime, DISABLED_RuntimeCallsAreNotSupported) {
 TEST(SoftwareRuntime, RuntimeLibraryIsToldOnceWhyItDoesNotWork) {
   CTXB_REQUIRE_DEVICE();
   const auto folder = std::filesystem::path(software_device_path()).parent_path();
-  const std::string command =
-      "LD_LIBRARY_PATH='" + (folder / "software_device").string() + "' '" +
-      std::filesystem::read_symlink("/proc/self/exe").string() +
-      "' --gtest_also_run_disabled_tests "
-      "--gtest_filter=SoftwareRuntime.DISABLED_RuntimeCallsAreNotSupported 2>&1";
-  std::FILE* program = popen(command.c_str(), "r");  // NOLINT(cert-env33-c): this program again
-  ASSERT_NE(program, nullptr);
-  std::string text;
-  std::array<char, 512> part = {};
-  while (std::fgets(part.data(), part.size(), program) != nullptr) text += part.data();
-  EXPECT_EQ(pclose(program), 0) << text;
+  const ChildResult program = run_child("SoftwareRuntime.DISABLED_RuntimeCallsAreNotSupported",
+                                        {{"LD_LIBRARY_PATH", folder / "software_device"}});
+  const std::string& text = program.output;
+  EXPECT_EQ(program.exit_code, 0) << text;
   const std::string sentence = "NVIDIA's runtime library";
   const std::size_t at = text.find(sentence);
   ASSERT_NE(at, std::string::npos) << text;

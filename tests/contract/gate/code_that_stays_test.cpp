@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "attacks/attacks.h"
-#include "driver_by_name.hpp"
 #include "gate_fixture.hpp"
-#include "test_library.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

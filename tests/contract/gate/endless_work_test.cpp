@@ -4,7 +4,6 @@
 // that nobody has troubled.
 #include <gmock/gmock.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -12,23 +11,16 @@
 #include <tuple>
 #include <vector>
 
-#include "../broker/child_process.hpp"
 #include "ctxbroker/broker.hpp"
-#include "driver_by_name.hpp"
+#include "support/child_process.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/hung_kernel.hpp"
 
 namespace ctxbroker {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr char kernel_text[] =
-    ".version 7.0\n.target sm_75\n.address_size 64\n"
-    ".visible .entry hold(.param .u64 flag) {\n"
-    "  .reg .pred %p<2>;\n  .reg .b64 %rd<2>;\n  .reg .b32 %r<2>;\n"
-    "  ld.param.u64 %rd1, [flag];\n"
-    "again:\n  ld.volatile.global.u32 %r1, [%rd1];\n"
-    "  setp.eq.u32 %p1, %r1, 0;\n  @%p1 bra again;\n  ret;\n}\n";
 
 class EndlessWork
     : public ::testing::TestWithParam<std::tuple<LeaseKind, bool /* in a stream of its own */>> {
@@ -43,55 +35,25 @@ class EndlessWork
     impatient.end_timeout = std::chrono::milliseconds(150);
     return impatient;
   }
-  void SetUp() override {
-    // Of a context that is nobody's, so that it outlives them all.
-    ASSERT_EQ(driver_call("cuCtxCreate_v2", &apart, 0U, 0), CUDA_SUCCESS);
-    void* place = nullptr;
-    constexpr unsigned portable_and_mapped = 3;
-    ASSERT_EQ(driver_call("cuMemHostAlloc", &place, 2 * sizeof *flags, portable_and_mapped),
-              CUDA_SUCCESS);
-    driver_call("cuCtxPopCurrent_v2", &apart);
-    flags = static_cast<std::uint32_t*>(place);
-    flags[0] = 0;
-    flags[1] = 1;
-    // A close that waits is a failure, and not a test that hangs.
-    watchdog = std::jthread([this](const std::stop_token& stop) {
-      for (int i = 0; i < 200 && !stop.stop_requested(); ++i) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      }
-      let_go();
-    });
-  }
-  // Kernels read it at any time.
-  void let_go() { std::atomic_ref(flags[0]).store(1); }
+  void SetUp() override { hung.let_go_after(std::chrono::seconds(20)); }
   // As a plug-in does it: what it takes, and a kernel that ends when `flag` is no longer 0.
   void work(std::uint32_t* flag) {
     if (kernel == nullptr) {
-      CUmodule module = nullptr;
       CUdeviceptr memory = 0;
       ASSERT_EQ(driver_call("cuMemAlloc_v2", &memory, std::size_t{4096}), CUDA_SUCCESS);
-      ASSERT_EQ(driver_call("cuModuleLoadData", &module, static_cast<const void*>(kernel_text)),
-                CUDA_SUCCESS);
-      ASSERT_EQ(driver_call("cuModuleGetFunction", &kernel, module, "hold"), CUDA_SUCCESS);
+      kernel = hung.load();
       if (std::get<1>(GetParam())) {
         ASSERT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
       }
     }
-    auto at = reinterpret_cast<CUdeviceptr>(flag);
-    void* arguments[] = {&at};
-    constexpr void** extra = nullptr;
-    ASSERT_EQ(driver_call("cuLaunchKernel", kernel, 1U, 1U, 1U, 1U, 1U, 1U, 0U, stream,
-                          &arguments[0], extra),
-              CUDA_SUCCESS);
+    hung.launch(kernel, stream, flag);
   }
 
   std::vector<std::string> said;  // of the ledger
   Broker broker;
-  CUcontext apart = nullptr;
-  std::uint32_t* flags = nullptr;  // the first lets go; the second is never in the way
   CUfunction kernel = nullptr;
   CUstream stream = nullptr;
-  std::jthread watchdog;
+  HungKernel hung;
 };
 
 TEST_P(EndlessWork, DISABLED_TenantCloseIsNotHeldUpByEndlessWork) {
@@ -105,14 +67,14 @@ TEST_P(EndlessWork, DISABLED_TenantCloseIsNotHeldUpByEndlessWork) {
     const Guard here(tenant);
     std::jthread([&] {
       tenant.run(0, [&] {
-        work(flags + 1);  // a driver may load code at its first launch, and wait for what runs
+        work(hung.open());
         driver_call("cuCtxSynchronize");
-        work(flags);
+        work(hung.held());
       });
     }).join();
   }
   tenant.close();
-  EXPECT_EQ(std::atomic_ref(flags[0]).load(), 0U) << "it waited for the end";
+  EXPECT_TRUE(hung.is_held()) << "it waited for the end";
   for (const LeaseInfo& lease : broker.leases()) {
     EXPECT_EQ(lease.state, lease.tenant == id ? LeaseState::hung : LeaseState::ready);
   }
@@ -127,11 +89,10 @@ TEST_P(EndlessWork, DISABLED_TenantCloseIsNotHeldUpByEndlessWork) {
     EXPECT_EQ(driver_call("cuStreamCreate", &theirs, 1U), CUDA_SUCCESS);
     EXPECT_EQ(driver_call("cuStreamSynchronize", theirs), CUDA_SUCCESS);
   });
-  EXPECT_EQ(std::atomic_ref(flags[0]).load(), 0U);
-  let_go();
-  watchdog = {};
-  driver_call("cuCtxPushCurrent_v2", apart);
-  EXPECT_EQ(driver_call("cuCtxSynchronize"), CUDA_SUCCESS);
+  EXPECT_TRUE(hung.is_held());
+  hung.let_go();
+  hung.stop_watching();
+  EXPECT_EQ(hung.synchronize(), CUDA_SUCCESS);
   for (int i = 0; i < 10000 && !broker.metrics().put_off.empty(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

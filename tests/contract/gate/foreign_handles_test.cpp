@@ -12,10 +12,10 @@
 #include <sstream>
 #include <thread>
 
-#include "child_process.hpp"
 #include "ctxbroker/broker.hpp"
-#include "driver_by_name.hpp"
-#include "test_library.hpp"
+#include "support/child_process.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/test_library.hpp"
 #include "victim.hpp"
 
 namespace ctxbroker {

@@ -7,13 +7,13 @@
 #include <filesystem>
 
 #include "attacks/attacks.h"
-#include "child_process.hpp"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/gate.hpp"
-#include "driver_by_name.hpp"
 #include "gate/library/gate.h"
 #include "kept_addresses.hpp"
-#include "test_library.hpp"
+#include "support/child_process.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/test_library.hpp"
 
 extern "C" __attribute__((visibility("default"))) void ctxb_test_marker() {}
 

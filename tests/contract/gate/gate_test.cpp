@@ -14,10 +14,10 @@
 #include "attacks/callbacks.h"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
-#include "driver_by_name.hpp"
 #include "gate_fixture.hpp"
 #include "kept_addresses.hpp"
-#include "test_library.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -15,9 +15,9 @@
 #include "attacks/attacks.h"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
-#include "driver_by_name.hpp"
-#include "software_controls.hpp"
-#include "test_library.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/software_controls.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

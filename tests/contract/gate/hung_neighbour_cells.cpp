@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -18,9 +17,10 @@
 
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/graph.hpp"
-#include "driver_by_name.hpp"
 #include "hung_neighbour.hpp"
-#include "test_library.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/hung_kernel.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -42,14 +42,6 @@ const milliseconds margin = [] {
 }();
 constexpr std::uint64_t bytes = 512 * 512 * 4 * sizeof(float);  // what plug-in "scratch" takes
 
-constexpr char hold_text[] =
-    ".version 7.0\n.target sm_75\n.address_size 64\n"
-    ".visible .entry hold(.param .u64 flag) {\n"
-    "  .reg .pred %p<2>;\n  .reg .b64 %rd<2>;\n  .reg .b32 %r<2>;\n"
-    "  ld.param.u64 %rd1, [flag];\n"
-    "again:\n  ld.volatile.global.u32 %r1, [%rd1];\n"
-    "  setp.eq.u32 %p1, %r1, 0;\n  @%p1 bra again;\n  ret;\n}\n";
-
 class HungNeighbour : public ::testing::TestWithParam<Cell> {
  protected:
   HungNeighbour() : broker(Broker::open(options())) {}
@@ -60,47 +52,21 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
     return impatient;
   }
   void SetUp() override {
-    // Of a context that is nobody's, so that no call of the test waits for the kernel.
-    ASSERT_EQ(driver_call("cuCtxCreate_v2", &apart, 0U, 0), CUDA_SUCCESS);
-    void* place = nullptr;
-    constexpr unsigned portable_and_mapped = 3;
-    ASSERT_EQ(driver_call("cuMemHostAlloc", &place, 2 * sizeof *flags, portable_and_mapped),
-              CUDA_SUCCESS);
-    driver_call("cuCtxPopCurrent_v2", &apart);
-    flags = static_cast<std::uint32_t*>(place);
-    flags[0] = 0;
-    flags[1] = 1;
-    // A call that waits is a failure, and not a test that hangs.
-    watchdog = std::jthread([this](const std::stop_token& stop) {
-      for (int i = 0; i < 150 && !stop.stop_requested(); ++i)
-        std::this_thread::sleep_for(milliseconds(100));
-      let_go();
-    });
+    hung.let_go_after(std::chrono::seconds(15));
     guilty = broker.open_tenant("guilty", {LeaseChoice(std::get<0>(GetParam()))});
     innocent = broker.open_tenant("innocent", {LeaseChoice(std::get<1>(GetParam()))});
     memory = innocent->allocate(bytes);
     innocent->run(0, [&] { EXPECT_EQ(driver_call("cuMemAlloc_v2", &own, bytes), CUDA_SUCCESS); });
     stream = guilty->create_stream();
     guilty->run(0, [&] {
-      CUmodule module = nullptr;
-      ASSERT_EQ(driver_call("cuModuleLoadData", &module, static_cast<const void*>(hold_text)),
-                CUDA_SUCCESS);
-      ASSERT_EQ(driver_call("cuModuleGetFunction", &kernel, module, "hold"), CUDA_SUCCESS);
-      launch(flags + 1);  // a driver may load code at its first launch, and wait for what runs
+      kernel = hung.load();
+      hung.launch(kernel, stream, hung.open());
       ASSERT_EQ(driver_call("cuStreamSynchronize", stream), CUDA_SUCCESS);
     });
   }
-  void launch(std::uint32_t* flag) {
-    auto at = reinterpret_cast<CUdeviceptr>(flag);
-    void* arguments[] = {&at};
-    constexpr void** extra = nullptr;
-    ASSERT_EQ(driver_call("cuLaunchKernel", kernel, 1U, 1U, 1U, 1U, 1U, 1U, 0U, stream,
-                          &arguments[0], extra),
-              CUDA_SUCCESS);
-  }
   // The kernel hangs from now on.
   void hang() {
-    guilty->run(0, [&] { launch(flags); });
+    guilty->run(0, [&] { hung.launch(kernel, stream, hung.held()); });
     if (!std::get<3>(GetParam())) return;
     guilty->close();
     const std::vector<LeaseInfo> leases = broker.leases();
@@ -108,29 +74,20 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
       return one.tenant_name == "guilty" && one.state == LeaseState::hung;
     }));
   }
-  bool is_held() const { return std::atomic_ref(flags[0]).load() == 0; }
-  void let_go() { std::atomic_ref(flags[0]).store(1); }
 
   template <typename Work>
   void expect_in_time(Work&& work) {
-    ASSERT_TRUE(is_held());
+    ASSERT_TRUE(hung.is_held());
     const Clock::time_point begin = Clock::now();
     work();
     const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
     EXPECT_LT(took, timeout + margin);
-    EXPECT_TRUE(is_held()) << "it waited for the end";
+    EXPECT_TRUE(hung.is_held()) << "it waited for the end";
     std::cout << took_text << took.count() << '\n';
   }
   bool in_one_family() const {
     return std::get<0>(GetParam()) != LeaseKind::private_own &&
            std::get<1>(GetParam()) != LeaseKind::private_own;
-  }
-  std::size_t free_memory() {
-    std::size_t free = 0, total = 0;
-    driver_call("cuCtxPushCurrent_v2", apart);
-    EXPECT_EQ(driver_call("cuMemGetInfo_v2", &free, &total), CUDA_SUCCESS);
-    driver_call("cuCtxPopCurrent_v2", &apart);
-    return free;
   }
   std::uint64_t bytes_put_off(const std::string& tenant) {
     std::uint64_t sum = 0;
@@ -157,11 +114,11 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
     if (!in_one_family()) {
       EXPECT_EQ(bytes_put_off(tenant), 0U) << "nothing has to wait";
     }
-    const std::size_t before = free_memory();
-    let_go();
+    const std::size_t before = hung.free_memory();
+    hung.let_go();
     expect_nothing_put_off();
     if (in_one_family()) {
-      EXPECT_GE(free_memory(), before + least);
+      EXPECT_GE(hung.free_memory(), before + least);
     }
   }
   // Of every kind whose end may wait for work.
@@ -182,7 +139,7 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
           CUDA_SUCCESS);
       const CUDA_ARRAY_DESCRIPTOR shape{16, 16, CU_AD_FORMAT_FLOAT, 1};
       EXPECT_EQ(driver_call("cuArrayCreate_v2", &array, &shape), CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuModuleLoadData", &module, static_cast<const void*>(hold_text)),
+      EXPECT_EQ(driver_call("cuModuleLoadData", &module, static_cast<const void*>(hold_ptx)),
                 CUDA_SUCCESS);
       EXPECT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
       CUmemAllocationProp place{};
@@ -219,11 +176,9 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
   Broker broker;
   std::optional<Tenant> guilty, innocent;
   CUdeviceptr memory = 0, own = 0;
-  CUcontext apart = nullptr;
   CUstream stream = nullptr;
   CUfunction kernel = nullptr;
-  std::uint32_t* flags = nullptr;  // the first lets go; the second is never in the way
-  std::jthread watchdog;
+  HungKernel hung;
 };
 
 TEST_P(HungNeighbour, DISABLED_CallIsAnsweredInTime) {
@@ -237,7 +192,7 @@ TEST_P(HungNeighbour, DISABLED_CallIsAnsweredInTime) {
       hang();
       expect_in_time([&] { graph.process(pixel.data(), pixel.data(), {}); });
       EXPECT_EQ(scratch->lease().state, LeaseState::ready);
-      let_go();
+      hung.let_go();
       break;
     }
     case Call::deactivate:
@@ -278,7 +233,7 @@ TEST_P(HungNeighbour, DISABLED_CallIsAnsweredInTime) {
       innocent->run(0, [&] { things->make(); });
       hang();
       expect_in_time([&] { innocent->run(0, [&] { things->end(); }); });
-      let_go();
+      hung.let_go();
       expect_nothing_put_off();
       break;
     }
@@ -297,7 +252,7 @@ TEST_P(HungNeighbour, DISABLED_CallIsAnsweredInTime) {
               CUDA_ERROR_NOT_READY);
         });
       }
-      let_go();
+      hung.let_go();
       break;
     }
     case Call::close_tenant:
@@ -311,20 +266,19 @@ TEST_P(HungNeighbour, DISABLED_CallIsAnsweredInTime) {
       guilty->close();
       innocent.reset();
       guilty.reset();
-      const std::size_t before = free_memory();
+      const std::size_t before = hung.free_memory();
       expect_in_time([&] { broker.close(); });
-      let_go();
+      hung.let_go();
       if (in_one_family()) {
-        EXPECT_TRUE(eventually([&] { return free_memory() >= before + 2 * bytes; }));
+        EXPECT_TRUE(eventually([&] { return hung.free_memory() >= before + 2 * bytes; }));
       }
       break;
     }
   }
   scratch.reset();
-  let_go();
-  watchdog = {};
-  driver_call("cuCtxPushCurrent_v2", apart);
-  EXPECT_EQ(driver_call("cuCtxSynchronize"), CUDA_SUCCESS);
+  hung.let_go();
+  hung.stop_watching();
+  EXPECT_EQ(hung.synchronize(), CUDA_SUCCESS);
 }
 
 // The control: the host calls the driver itself, and nothing stands between.
@@ -333,10 +287,10 @@ TEST_P(HungNeighbour, DISABLED_DriverAloneWaitsForTheHungNeighbour) {
   auto freed = std::async(std::launch::async, [&] { return driver_call("cuMemFree_v2", own); });
   const bool waits = freed.wait_for(timeout + milliseconds(500)) == std::future_status::timeout;
   EXPECT_EQ(waits, in_one_family());
-  EXPECT_TRUE(is_held());
-  let_go();
+  EXPECT_TRUE(hung.is_held());
+  hung.let_go();
   EXPECT_EQ(freed.get(), CUDA_SUCCESS);
-  watchdog = {};
+  hung.stop_watching();
 }
 
 // A wait for the primary begins before anybody knows that something hangs there.
@@ -351,12 +305,12 @@ TEST_P(HungNeighbour, DISABLED_WaitThatHasBegunIsAnsweredWhenTheHangIsKnown) {
   }
   guilty->close();
   EXPECT_EQ(waited.wait_for(timeout + margin), std::future_status::ready);
-  EXPECT_TRUE(is_held());
+  EXPECT_TRUE(hung.is_held());
   EXPECT_EQ(waited.get(), in_one_family() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
-  let_go();
+  hung.let_go();
   expect_nothing_put_off();
   EXPECT_EQ(innocent->run(0, [] { return driver_call("cuCtxSynchronize"); }), CUDA_SUCCESS);
-  watchdog = {};
+  hung.stop_watching();
 }
 
 // The objects of tenants that are closed may end after the broker.
@@ -364,27 +318,27 @@ TEST_P(HungNeighbour, DISABLED_HungWorkThatEndsBeforeTheBrokerIsGivenBack) {
   hang();
   guilty->close();
   innocent->close();
-  let_go();
+  hung.let_go();
   expect_nothing_put_off();
   broker.close();
   guilty.reset();
   innocent.reset();
-  watchdog = {};
+  hung.stop_watching();
 }
 
 // What the guilty one frees itself has to wait for its own kernel.
 TEST_P(HungNeighbour, DISABLED_GuiltyTenantIsAnsweredInTime) {
   CUdeviceptr guiltys = 0;
   guilty->run(0, [&] { EXPECT_EQ(driver_call("cuMemAlloc_v2", &guiltys, bytes), CUDA_SUCCESS); });
-  guilty->run(0, [&] { launch(flags); });
+  guilty->run(0, [&] { hung.launch(kernel, stream, hung.held()); });
   expect_in_time([&] {
     EXPECT_EQ(guilty->run(0, [&] { return driver_call("cuMemFree_v2", guiltys); }), CUDA_SUCCESS);
   });
   EXPECT_EQ(bytes_put_off("guilty"), bytes);
   expect_in_time([&] { guilty->close(); });
-  let_go();
+  hung.let_go();
   expect_nothing_put_off();
-  watchdog = {};
+  hung.stop_watching();
 }
 
 const auto cell_of = [](const auto& test) { return cell_name(test.param); };

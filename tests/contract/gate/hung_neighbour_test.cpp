@@ -10,8 +10,8 @@
 #include <string>
 #include <tuple>
 
-#include "child_process.hpp"
 #include "hung_neighbour.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

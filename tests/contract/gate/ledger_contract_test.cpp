@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "ctxbroker/graph.hpp"
-#include "driver_by_name.hpp"
 #include "gate/held.hpp"
 #include "ledger/ledger.hpp"
 #include "plugin/access.hpp"
 #include "plugin/instance.hpp"
 #include "recording_broker.hpp"
-#include "test_library.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/raw_driver.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -52,19 +53,15 @@ class LedgerContractTest : public RecordingBrokerTest {
   }
   static Holder by_code(TenantId tenant) { return {.tenant = tenant}; }
   static Holder by_host(TenantId tenant) { return {.tenant = tenant, .origin = Origin::host_api}; }
-  // Past the gate.
-  template <typename... Parameters>
-  CUresult raw(const char* symbol, Parameters... arguments) {
-    void* const library = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-    return reinterpret_cast<CUresult (*)(Parameters...)>(dlsym(library, symbol))(arguments...);
-  }
   bool is_memory(Tenant& tenant, CUdeviceptr address) {
     unsigned type = 0;
     return tenant.run(0, [&] {
-      return raw("cuPointerGetAttribute", static_cast<void*>(&type),
-                 CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+      return raw.call("cuPointerGetAttribute", static_cast<void*>(&type),
+                      CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
     }) == CUDA_SUCCESS;
   }
+
+  const RawDriver raw{broker.driver().path};  // past the gate
 };
 
 TEST_F(LedgerContractTest, LedgerTellsHolderBytesAndGenerationOfEachThing) {
@@ -125,7 +122,7 @@ TEST_F(LedgerContractTest, CodeThatFreesWhatTheHostAllocatedIsRefusedAndToldWhos
 
   // Without the gate it is gone, and the host does not know.
   const CUdeviceptr unguarded = tenant.allocate(mib);
-  EXPECT_EQ(tenant.run(0, [&] { return raw("cuMemFree_v2", unguarded); }), CUDA_SUCCESS);
+  EXPECT_EQ(tenant.run(0, [&] { return raw.call("cuMemFree_v2", unguarded); }), CUDA_SUCCESS);
   EXPECT_FALSE(is_memory(tenant, unguarded));
   EXPECT_EQ(tenant.memory_bytes(), mib);
 }
@@ -142,7 +139,7 @@ TEST_F(LedgerContractTest, CodeThatFreesWhatTheSdkAllocatedIsRefusedAndToldWhose
   EXPECT_EQ(instance.metrics().memory_bytes, mib);
 
   // Past the gate it is gone before the instance's activation ends.
-  EXPECT_EQ(looks.run(0, [&] { return raw("cuMemFree_v2", memory); }), CUDA_SUCCESS);
+  EXPECT_EQ(looks.run(0, [&] { return raw.call("cuMemFree_v2", memory); }), CUDA_SUCCESS);
   EXPECT_FALSE(is_memory(looks, memory));
   EXPECT_EQ(instance.metrics().memory_bytes, mib);
 }
@@ -152,7 +149,7 @@ TEST_F(LedgerContractTest, CloseGivesBackMemoryAndStreamsOfEveryWay) {
   std::size_t before = 0, after = 0, total = 0;
   Tenant looks = broker.open_tenant("looks", {LeaseChoice(LeaseKind::shared)});
   const auto measure = [&](std::size_t* free) {
-    looks.run(0, [&] { raw("cuMemGetInfo_v2", free, &total); });
+    looks.run(0, [&] { raw.call("cuMemGetInfo_v2", free, &total); });
   };
   const auto take_and_close = [&] {
     Tenant tenant = broker.open_tenant("effect", {LeaseChoice(LeaseKind::shared)});

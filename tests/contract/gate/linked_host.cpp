@@ -11,7 +11,7 @@
 
 #include "attacks/attacks.h"
 #include "ctxbroker/broker.hpp"
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 

@@ -6,7 +6,8 @@
 #include <filesystem>
 #include <string>
 
-#include "test_library.hpp"
+#include "support/child_process.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -15,22 +16,18 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What a program beside this one prints. `variables`: "NAME=value" for the shell.
+// Returns the output of a program beside this one. `variables`: "NAME=value" for the shell.
 std::string output_of(const std::string& command, const std::string& variables = "") {
-  const auto folder = test_library("").parent_path().parent_path() / "bin";
-  // Who asks for the driver finds it there, as on any machine with NVIDIA's.
+  const auto folder = std::filesystem::path(this_program()).parent_path();
   std::string environment = variables + " ";
+  // Code that looks for the driver finds it there, as on any machine with NVIDIA's.
   if (driver_is_software()) {
     environment += "LD_LIBRARY_PATH='" + software_device_folder().string() + "' ";
   }
-  std::FILE* const pipe =
-      popen((environment + "'" + folder.string() + "'/" + command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return "not started";
-  std::string output;
-  for (int one = std::fgetc(pipe); one != EOF; one = std::fgetc(pipe)) {
-    output += static_cast<char>(one);
-  }
-  return output + "ended with " + std::to_string(pclose(pipe)) + "\n";
+  const ChildResult child =
+      ChildProcess({{"/bin/sh", "-c", environment + "'" + folder.string() + "'/" + command}, {}})
+          .wait();
+  return child.output + "ended with " + std::to_string(child.exit_code) + "\n";
 }
 
 #define SKIP_WITHOUT_DEVICE(output) \

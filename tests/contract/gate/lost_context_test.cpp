@@ -7,11 +7,11 @@
 #include <thread>
 #include <vector>
 
-#include "../broker/raw_driver.hpp"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
-#include "driver_by_name.hpp"
-#include "test_library.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/raw_driver.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

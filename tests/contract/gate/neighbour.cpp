@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "driver_by_name.hpp"
+#include "support/driver_by_name.hpp"
 
 namespace ctxbroker {
 namespace {

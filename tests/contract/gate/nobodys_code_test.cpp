@@ -19,11 +19,11 @@
 #include <vector>
 
 #include "attacks/callbacks.h"
-#include "child_process.hpp"
 #include "ctxbroker/broker.hpp"
-#include "driver_by_name.hpp"
 #include "neighbour.hpp"
-#include "test_library.hpp"
+#include "support/child_process.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -13,21 +13,17 @@
 #include <utility>
 #include <vector>
 
-#include "driver_by_name.hpp"
 #include "gate/use.hpp"
 #include "recording_broker.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/kernels.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {
 
 using detail::DriverFunction;
 using Value = std::uint64_t;
-
-constexpr char image[] = R"(.version 7.0
-.target sm_50
-.address_size 64
-.visible .entry nothing() { ret; }
-)";
 
 template <typename Handle>
 Handle as(Value value) {
@@ -180,7 +176,7 @@ TEST_F(ReusedHandlesTest, SecondThreadThatEndsTheSameHandleIsRefused) {
       [] { return made<CUstream>("cuStreamCreate", 1U); });
   expect_refused<"cuEventDestroy_v2", CUevent>([] { return made<CUevent>("cuEventCreate", 0U); });
   expect_refused<"cuModuleUnload", CUmodule>(
-      [] { return made<CUmodule>("cuModuleLoadData", static_cast<const void*>(image)); });
+      [] { return made<CUmodule>("cuModuleLoadData", static_cast<const void*>(empty_ptx)); });
   expect_refused<"cuArrayDestroy", CUarray>([] {
     static CUDA_ARRAY_DESCRIPTOR shape{16, 16, CU_AD_FORMAT_FLOAT, 1};
     return made<CUarray>("cuArrayCreate_v2", static_cast<const CUDA_ARRAY_DESCRIPTOR*>(&shape));
@@ -246,10 +242,10 @@ TEST_F(ReusedHandlesTest, SecondThreadThatEndsAHandleOfAnEndingContextIsRefused)
 
 // The control: the driver itself takes the second call for the new owner's.
 TEST_F(ReusedHandlesTest, SecondCallPastTheGateEndsAHandleOfTheHost) {
-  void* const driver = dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  auto* const unregister =
-      reinterpret_cast<CUresult (*)(void*)>(dlsym(driver, "cuMemHostUnregister"));
-  const auto end = [&](Value value) { return unregister(as<void*>(value)); };
+  const RawDriver driver(broker.driver().path);
+  const auto end = [&](Value value) {
+    return driver.call("cuMemHostUnregister", as<void*>(value));
+  };
   const Value value = tenant_.front().run(0, make_registration);
   EXPECT_EQ(tenant_.front().run(0, [&] { return end(value); }), CUDA_SUCCESS);
   ASSERT_TRUE(host_gets(value, make_registration, end));

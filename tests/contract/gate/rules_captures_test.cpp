@@ -6,7 +6,7 @@
 
 #include "attacks/attacks.h"
 #include "rules_fixture.hpp"
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

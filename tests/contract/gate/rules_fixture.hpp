@@ -3,14 +3,13 @@
 // guard are its own; the driver's own functions tell what really came of them.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <cstddef>
 #include <cstdint>
 
-#include "driver_by_name.hpp"
 #include "recording_broker.hpp"
-#include "software_controls.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/raw_driver.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker {
 
@@ -18,8 +17,6 @@ inline constexpr std::size_t mib = std::size_t{1} << 20;
 
 class RulesTest : public RecordingBrokerTest {
  protected:
-  RulesTest() : driver_(dlopen(broker.driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD)) {}
-
   TenantMetrics metrics_of(const Tenant& tenant) {
     for (TenantMetrics& metrics : broker.metrics().tenants)
       if (metrics.id == tenant.id()) return metrics;
@@ -27,17 +24,8 @@ class RulesTest : public RecordingBrokerTest {
   }
   HeldThings held(const Tenant& tenant, const char* kind) { return metrics_of(tenant).held[kind]; }
 
-  // Past the gate.
-  bool driver_has(const char* symbol) const { return dlsym(driver_, symbol) != nullptr; }
-  template <typename... Parameters>
-  CUresult raw(const char* symbol, Parameters... arguments) const {
-    auto* const function = reinterpret_cast<CUresult (*)(Parameters...)>(dlsym(driver_, symbol));
-    return function != nullptr ? function(arguments...) : CUDA_ERROR_NOT_FOUND;
-  }
   std::size_t free_memory(Tenant& asking) const {
-    std::size_t free = 0, total = 0;
-    asking.run(0, [&] { raw("cuMemGetInfo_v2", &free, &total); });
-    return free;
+    return asking.run(0, [&] { return raw.free_memory(); });
   }
   // With its context, where that is its own and the driver is one that can be told to; else the
   // context stands until its end.
@@ -59,8 +47,7 @@ class RulesTest : public RecordingBrokerTest {
     return broker.open_tenant(name, options);
   }
 
- private:
-  void* const driver_;
+  const RawDriver raw{broker.driver().path};  // past the gate
 };
 
 }  // namespace ctxbroker

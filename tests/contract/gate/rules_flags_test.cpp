@@ -12,7 +12,7 @@ namespace {
 class FlagsTest : public RulesTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
   void SetUp() override {
-    if (!driver_has("cuCtxSetFlags")) GTEST_SKIP() << "the driver has no cuCtxSetFlags";
+    if (raw.find("cuCtxSetFlags") == nullptr) GTEST_SKIP() << "the driver has no cuCtxSetFlags";
   }
   unsigned schedule() const {  // of what is current, as the caller sees it
     unsigned flags = ~0U;
@@ -21,13 +21,13 @@ class FlagsTest : public RulesTest, public ::testing::WithParamInterface<LeaseKi
   }
   unsigned real_schedule() const {
     unsigned flags = ~0U;
-    EXPECT_EQ(raw("cuCtxGetFlags", &flags), CUDA_SUCCESS);
+    EXPECT_EQ(raw.call("cuCtxGetFlags", &flags), CUDA_SUCCESS);
     return flags & CU_CTX_SCHED_MASK;
   }
   unsigned primary_schedule() const {
     unsigned flags = 0;
     int active = 0;
-    EXPECT_EQ(raw("cuDevicePrimaryCtxGetState", 0, &flags, &active), CUDA_SUCCESS);
+    EXPECT_EQ(raw.call("cuDevicePrimaryCtxGetState", 0, &flags, &active), CUDA_SUCCESS);
     return flags & CU_CTX_SCHED_MASK;
   }
 };
@@ -68,9 +68,9 @@ TEST_P(FlagsTest, FlagsSetWithoutTheGateReachTheNeighbour) {
   Tenant tenant = open(broker, "flags", GetParam());
   Tenant neighbour = open(broker, "neighbour", LeaseKind::shared);
   const unsigned before = neighbour.run(0, [&] { return real_schedule(); });
-  tenant.run(0, [&] { raw("cuCtxSetFlags", unsigned(CU_CTX_SCHED_YIELD)); });
+  tenant.run(0, [&] { raw.call("cuCtxSetFlags", unsigned(CU_CTX_SCHED_YIELD)); });
   EXPECT_EQ(neighbour.run(0, [&] { return real_schedule(); }), unsigned(CU_CTX_SCHED_YIELD));
-  tenant.run(0, [&] { raw("cuCtxSetFlags", before); });
+  tenant.run(0, [&] { raw.call("cuCtxSetFlags", before); });
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -60,9 +60,9 @@ class GraphMemoryTest : public RulesTest {
   // Without what the driver keeps for the next launch.
   std::uint64_t used() const {
     std::uint64_t now = 0;
-    raw("cuDeviceGraphMemTrim", 0);
-    raw("cuDeviceGetGraphMemAttribute", 0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
-        static_cast<void*>(&now));
+    raw.call("cuDeviceGraphMemTrim", 0);
+    raw.call("cuDeviceGetGraphMemAttribute", 0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
+             static_cast<void*>(&now));
     return now;
   }
   std::uint64_t held_memory(const Tenant& tenant) {

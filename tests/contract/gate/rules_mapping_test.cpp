@@ -26,10 +26,12 @@ class MappingTest : public RulesTest {
   }
   void SetUp() override {
     int there = 0;
-    raw("cuDeviceGetAttribute", &there, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
+    raw.call("cuDeviceGetAttribute", &there,
+             CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
     if (there == 0) GTEST_SKIP() << "the device maps no memory";
-    raw("cuMemGetAllocationGranularity", &unit,
-        static_cast<const CUmemAllocationProp*>(&properties), CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    raw.call("cuMemGetAllocationGranularity", &unit,
+             static_cast<const CUmemAllocationProp*>(&properties),
+             CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     ASSERT_GT(unit, 0U);
     unit = (8 * mib + unit - 1) / unit * unit;
   }
@@ -108,7 +110,7 @@ TEST_F(MappingTest, MappingOfATenantIsRefusedToOthers) {
     ASSERT_EQ(create(&memory), CUDA_SUCCESS);
     ASSERT_EQ(map(address, memory), CUDA_SUCCESS);
   });
-  EXPECT_EQ(other.run(0, [&] { return raw("cuMemUnmap", address, unit); }), CUDA_SUCCESS);
+  EXPECT_EQ(other.run(0, [&] { return raw.call("cuMemUnmap", address, unit); }), CUDA_SUCCESS);
   EXPECT_EQ(owner.run(0, [&] { return map(address, memory); }), CUDA_SUCCESS);
 }
 
@@ -267,7 +269,8 @@ TEST_F(MappingTest, MappedMemoryIsGivenBackWhenTheTenantCloses) {
       tenant.close();
       EXPECT_GE(free_memory(watcher) + unit, before);
       // The addresses are nobody's any more.
-      watcher.run(0, [&] { EXPECT_NE(raw("cuMemAddressFree", address, 4 * unit), CUDA_SUCCESS); });
+      watcher.run(
+          0, [&] { EXPECT_NE(raw.call("cuMemAddressFree", address, 4 * unit), CUDA_SUCCESS); });
     }
   }
   EXPECT_THAT(said(), Contains(HasSubstr("gave back what the tenant left: 2 x memory mapping, "

@@ -15,12 +15,12 @@ class PeersTest : public RulesTest {
   void SetUp() override {
     if (broker.devices().size() < 2) GTEST_SKIP() << "needs two devices; the driver has one";
     int can = 0;
-    raw("cuDeviceCanAccessPeer", &can, 0, 1);
+    raw.call("cuDeviceCanAccessPeer", &can, 0, 1);
     if (can == 0) GTEST_SKIP() << "the devices cannot reach each other";
-    ASSERT_EQ(raw("cuDevicePrimaryCtxRetain", &primary, 1), CUDA_SUCCESS);
+    ASSERT_EQ(raw.call("cuDevicePrimaryCtxRetain", &primary, 1), CUDA_SUCCESS);
   }
   void TearDown() override {
-    if (primary != nullptr) raw("cuDevicePrimaryCtxRelease_v2", 1);
+    if (primary != nullptr) raw.call("cuDevicePrimaryCtxRelease_v2", 1);
   }
   CUresult enable(Tenant& tenant) {
     return tenant.run(0, [&] { return driver_call("cuCtxEnablePeerAccess", primary, 0U); });
@@ -31,8 +31,8 @@ class PeersTest : public RulesTest {
   // Asked of the driver, and left as it was.
   bool really_enabled(Tenant& in) {
     return in.run(0, [&] {
-      const CUresult status = raw("cuCtxEnablePeerAccess", primary, 0U);
-      if (status == CUDA_SUCCESS) raw("cuCtxDisablePeerAccess", primary);
+      const CUresult status = raw.call("cuCtxEnablePeerAccess", primary, 0U);
+      if (status == CUDA_SUCCESS) raw.call("cuCtxDisablePeerAccess", primary);
       return status == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
     });
   }

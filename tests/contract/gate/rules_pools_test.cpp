@@ -17,7 +17,7 @@ class PoolsTest : public RulesTest, public ::testing::WithParamInterface<LeaseKi
  protected:
   void SetUp() override {
     int pools = 0;
-    raw("cuDeviceGetAttribute", &pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
+    raw.call("cuDeviceGetAttribute", &pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
     if (pools == 0) GTEST_SKIP() << "the device has no memory pools";
   }
   static CUmemoryPool default_pool() {
@@ -54,8 +54,8 @@ class PoolsTest : public RulesTest, public ::testing::WithParamInterface<LeaseKi
   }
   std::uint64_t threshold(CUmemoryPool pool) const {
     std::uint64_t bytes = 0;
-    EXPECT_EQ(raw("cuMemPoolGetAttribute", pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                  static_cast<void*>(&bytes)),
+    EXPECT_EQ(raw.call("cuMemPoolGetAttribute", pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                       static_cast<void*>(&bytes)),
               CUDA_SUCCESS);
     return bytes;
   }
@@ -67,7 +67,7 @@ class PoolsTest : public RulesTest, public ::testing::WithParamInterface<LeaseKi
 
 TEST_P(PoolsTest, DefaultPoolOfATenantIsItsOwn) {
   CUmemoryPool real = nullptr;
-  ASSERT_EQ(raw("cuDeviceGetDefaultMemPool", &real, 0), CUDA_SUCCESS);
+  ASSERT_EQ(raw.call("cuDeviceGetDefaultMemPool", &real, 0), CUDA_SUCCESS);
   const std::uint64_t before = threshold(real);
   Tenant first = open(broker, "first", GetParam());
   Tenant second = open(broker, "second", GetParam());
@@ -98,7 +98,7 @@ TEST_P(PoolsTest, DefaultPoolOfATenantIsItsOwn) {
   const CUmemoryPool seen[] = {first.run(0,
                                          [&] {
                                            CUmemoryPool one = nullptr;
-                                           raw("cuDeviceGetDefaultMemPool", &one, 0);
+                                           raw.call("cuDeviceGetDefaultMemPool", &one, 0);
                                            return one;
                                          }),
                                real};
@@ -114,8 +114,8 @@ TEST_P(PoolsTest, UnusedPoolMemoryIsReleasedForTheBudget) {
       const CUmemoryPool pool = default_pool();
       const auto reserved = [&] {
         std::uint64_t bytes = 0;
-        raw("cuMemPoolGetAttribute", pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-            static_cast<void*>(&bytes));
+        raw.call("cuMemPoolGetAttribute", pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                 static_cast<void*>(&bytes));
         return bytes;
       };
       ASSERT_EQ(set_threshold(pool, ~std::uint64_t{0}), CUDA_SUCCESS);
@@ -139,7 +139,7 @@ TEST_P(PoolsTest, UnusedPoolMemoryIsReleasedForTheBudget) {
 
 TEST_P(PoolsTest, CurrentPoolOfATenantIsItsOwn) {
   CUmemoryPool real = nullptr;
-  ASSERT_EQ(raw("cuDeviceGetMemPool", &real, 0), CUDA_SUCCESS);
+  ASSERT_EQ(raw.call("cuDeviceGetMemPool", &real, 0), CUDA_SUCCESS);
   Tenant first = open(broker, "first", GetParam());
   Tenant second = open(broker, "second", GetParam());
   CUmemoryPool theirs = second.run(0, [&] { return make_pool(); });
@@ -157,7 +157,7 @@ TEST_P(PoolsTest, CurrentPoolOfATenantIsItsOwn) {
   });
   EXPECT_NE(second.run(0, [&] { return current_pool(); }), real);
   CUmemoryPool now = nullptr;
-  raw("cuDeviceGetMemPool", &now, 0);
+  raw.call("cuDeviceGetMemPool", &now, 0);
   EXPECT_EQ(now, real);
 }
 

@@ -11,7 +11,7 @@
 
 #include "attacks/attacks.h"
 #include "rules_fixture.hpp"
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -126,7 +126,8 @@ TEST_F(RulesTest, WaitsOnATenantsOwnThreadAreCounted) {
 TEST_F(RulesTest, OnlyTheHostMayProfile) {
   open(broker, "profiler", LeaseKind::shared).run(0, [&] {
     EXPECT_EQ(driver_call("cuProfilerStop"), CUDA_ERROR_NOT_SUPPORTED);
-    EXPECT_NE(raw("cuProfilerStop"), CUDA_ERROR_NOT_SUPPORTED) << "the driver itself, as a control";
+    EXPECT_NE(raw.call("cuProfilerStop"), CUDA_ERROR_NOT_SUPPORTED)
+        << "the driver itself, as a control";
   });
 }
 
@@ -151,10 +152,10 @@ TEST_F(RulesTest, LookUpsOfGraphicsInterfacesAreNotReportedAsUnknown) {
     }
     // A context that they make is in the budget as well.
     CUcontext context = nullptr;
-    if (driver_has("cuGLCtxCreate_v2")) {
+    if (raw.find("cuGLCtxCreate_v2") != nullptr) {
       EXPECT_EQ(driver_call("cuGLCtxCreate_v2", &context, 0U, 0), CUDA_ERROR_OUT_OF_MEMORY);
     }
-    if (driver_has("cuVDPAUCtxCreate_v2")) {
+    if (raw.find("cuVDPAUCtxCreate_v2") != nullptr) {
       EXPECT_EQ(
           driver_call("cuVDPAUCtxCreate_v2", &context, 0U, 0, 0U, static_cast<void*>(nullptr)),
           CUDA_ERROR_OUT_OF_MEMORY);
@@ -207,9 +208,9 @@ TEST_F(RulesTest, ContextBeyondTheBudgetIsRefused) {
   EXPECT_EQ(metrics_of(poor).held_bytes, 0U);
   rich.run(0, [&] {
     std::size_t before = 0, after = 0, total = 0;
-    raw("cuMemGetInfo_v2", &before, &total);
+    raw.call("cuMemGetInfo_v2", &before, &total);
     ASSERT_EQ(driver_call("cuCtxCreate_v2", &context, 0U, 0), CUDA_SUCCESS);
-    raw("cuMemGetInfo_v2", &after, &total);
+    raw.call("cuMemGetInfo_v2", &after, &total);
     EXPECT_EQ(held(rich, "context").count, 1U);
     EXPECT_EQ(held(rich, "context").bytes, before - after);
     CUdeviceptr address = 0;
@@ -232,9 +233,9 @@ TEST_F(RulesTest, MemoryFreedByTheHostLeavesTheBudget) {
   ASSERT_EQ(allocate(&second), CUDA_ERROR_OUT_OF_MEMORY);
   const auto free_by_host = [&] {
     CUcontext popped = nullptr;
-    raw("cuCtxPushCurrent_v2", tenant.lease().context);
+    raw.call("cuCtxPushCurrent_v2", tenant.lease().context);
     const CUresult status = driver_call("cuMemFree_v2", first);
-    raw("cuCtxPopCurrent_v2", &popped);
+    raw.call("cuCtxPopCurrent_v2", &popped);
     return status;
   };
   if (const SoftwareControls controls(broker.driver().path); controls) {

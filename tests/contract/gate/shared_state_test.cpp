@@ -11,11 +11,11 @@
 #include <string>
 
 #include "attacks/attacks.h"
-#include "child_process.hpp"
 #include "ctxbroker/broker.hpp"
-#include "driver_by_name.hpp"
 #include "neighbour.hpp"
-#include "test_library.hpp"
+#include "support/child_process.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -7,17 +7,6 @@
 
 namespace ctxbroker::test {
 
-ProbeTest::ProbeTest() {
-  std::string name = (std::filesystem::temp_directory_path() / "probe_test_XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder for the test");
-  folder = name;
-}
-
-ProbeTest::~ProbeTest() {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);
-}
-
 ProbeOptions ProbeTest::options() const {
   ProbeOptions options;
   options.program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "probe_child";

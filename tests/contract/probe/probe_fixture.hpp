@@ -8,14 +8,12 @@
 #include <string>
 
 #include "ctxbroker/probe.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::test {
 
 class ProbeTest : public testing::Test {
  protected:
-  ProbeTest();
-  ~ProbeTest() override;
-
   // With the program that measures.
   ProbeOptions options() const;
   // With a shell script instead; its $0 is the probe's name, $1 the driver, $2 the device.
@@ -24,7 +22,8 @@ class ProbeTest : public testing::Test {
   std::filesystem::path only_file() const;
   std::size_t files() const;
 
-  std::filesystem::path folder;
+  const TempFolder temporary;
+  const std::filesystem::path folder = temporary.path();
 };
 
 std::string read_text(const std::filesystem::path& file);

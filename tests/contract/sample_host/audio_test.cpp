@@ -73,7 +73,7 @@ TEST_F(AudioCommand, ReportDescribesInputOutputAndPlugins) {
   const std::string in = wav("in.wav", 1000);
   const Ended ended = run_well({"audio", in, "-o", at("out.wav"), "--plugin", "gain", "--plugin",
                                 "equaliser", "--block", "300", "--json", at("report.json")});
-  EXPECT_THAT(ended.out, testing::HasSubstr("times real time"));
+  EXPECT_THAT(ended.output, testing::HasSubstr("times real time"));
   const nlohmann::json report = json_at("report.json");
   EXPECT_EQ(report["command"], "audio");
   EXPECT_EQ(report["input"]["frames"], 1000);
@@ -120,7 +120,7 @@ TEST_F(AudioCommand, ClippingIsToldAndCounted) {
   const Ended ended = run({"audio", in, "-o", at("out.wav"), "--plugin", "gain:gain_db=20",
                            "--json", at("report.json")});
   EXPECT_EQ(ended.exit_code, 0);
-  EXPECT_THAT(ended.err, testing::HasSubstr("clipped"));
+  EXPECT_THAT(ended.errors, testing::HasSubstr("clipped"));
   EXPECT_GT(json_at("report.json")["audio"]["clipped_samples"], 100);
 }
 

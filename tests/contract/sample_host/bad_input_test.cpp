@@ -11,7 +11,7 @@ namespace {
 class BadInput : public CommandTest {
  protected:
   // `image in.png -o out.png` with more arguments.
-  Start image(std::vector<std::string> more, std::vector<std::string> environment = {}) const {
+  Start image(std::vector<std::string> more, Environment environment = {}) const {
     Start start;
     start.arguments = {"image", at("in.png"), "-o", at("out.png")};
     start.arguments.insert(start.arguments.end(), more.begin(), more.end());
@@ -201,7 +201,7 @@ TEST_F(BadInput, AmbiguousPluginNamesAreRefused) {
 
 TEST_F(BadInput, UnknownDriverIsRefused) {
   png("in.png", 4, 4);
-  expect_error(image(exposure, {"CTXBROKER_DRIVER=amd"}), ExitCode::driver,
+  expect_error(image(exposure, {{"CTXBROKER_DRIVER", "amd"}}), ExitCode::driver,
                {"CTXBROKER_DRIVER", "amd", "software"});
 }
 
@@ -211,7 +211,8 @@ TEST_F(BadInput, NvidiaChoiceWithoutItsDriverIsAnError) {
     GTEST_SKIP() << "this machine has NVIDIA's driver";
   }
   png("in.png", 4, 4);
-  expect_error(image(exposure, {"CTXBROKER_DRIVER=nvidia"}), ExitCode::driver, {"libcuda.so.1"});
+  expect_error(image(exposure, {{"CTXBROKER_DRIVER", "nvidia"}}), ExitCode::driver,
+               {"libcuda.so.1"});
   Start start = image(exposure);
   start.arguments.insert(start.arguments.end(), {"--driver", "nvidia"});
   expect_error(start, ExitCode::driver, {"libcuda.so.1"});
@@ -219,8 +220,9 @@ TEST_F(BadInput, NvidiaChoiceWithoutItsDriverIsAnError) {
 
 TEST_F(BadInput, RunWithoutAnyDeviceIsADriverError) {
   png("in.png", 4, 4);
-  expect_error(image(exposure, {"CTXBROKER_DRIVER=software", "CTXBROKER_SOFTWARE_DEVICES=0"}),
-               ExitCode::driver, {"device"});
+  expect_error(
+      image(exposure, {{"CTXBROKER_DRIVER", "software"}, {"CTXBROKER_SOFTWARE_DEVICES", "0"}}),
+      ExitCode::driver, {"device"});
 }
 
 TEST_F(BadInput, UnknownDeviceIsRefused) {
@@ -245,8 +247,8 @@ TEST_F(BadInput, AnInterruptLeavesNothing) {
   start.interrupt_when = ".part";
   start.interrupt_folder = folder.path();
   const Ended ended = run_sample_host(start);
-  EXPECT_EQ(ended.signal, 2) << ended.err;
-  EXPECT_THAT(ended.err, testing::HasSubstr("sample_host: interrupted; complete files stay"));
+  EXPECT_EQ(ended.signal, 2) << ended.errors;
+  EXPECT_THAT(ended.errors, testing::HasSubstr("sample_host: interrupted; complete files stay"));
   EXPECT_THAT(folder.names(), testing::ElementsAre("in.wav"));
 }
 

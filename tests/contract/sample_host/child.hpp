@@ -6,25 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "support/child_process.hpp"
+
 namespace ctxbroker::sample_host::test {
 
-struct Ended {
-  int exit_code = -1;  // -1 when a signal ended it
-  int signal = 0;      // which one, or 0
-  bool timed_out = false;
-  std::string out, err;  // everything it wrote
-};
+using Ended = ChildResult;
 
 struct Start {
   std::vector<std::string> arguments;      // behind the program's name
-  std::vector<std::string> environment;    // "NAME=value" above this process's, "NAME" removes it
+  Environment environment;                 // added to this process's
   std::string wrapper;                     // shell text run before, "ulimit -f 1"; may be empty
   std::string interrupt_when;              // SIGINT as soon as a file whose name ends so is there,
   std::filesystem::path interrupt_folder;  // in this folder
 };
-
-// ctxbroker::signals_stay_signals, for Start::environment.
-extern const std::vector<std::string> signals_stay_signals;
 
 // Where this test program stands: bin/ of a build or a bundle.
 std::filesystem::path program_folder();

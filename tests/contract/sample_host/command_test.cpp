@@ -26,20 +26,18 @@ std::string CommandTest::test_plugin(const std::string& name) {
       .string();
 }
 
-Ended CommandTest::run(std::vector<std::string> arguments,
-                       std::vector<std::string> environment) const {
+Ended CommandTest::run(std::vector<std::string> arguments, Environment environment) const {
   Start start;
   start.arguments = std::move(arguments);
   start.environment = std::move(environment);
   return run_sample_host(start);
 }
 
-Ended CommandTest::run_well(std::vector<std::string> arguments,
-                            std::vector<std::string> environment) const {
+Ended CommandTest::run_well(std::vector<std::string> arguments, Environment environment) const {
   Ended ended = run(std::move(arguments), std::move(environment));
-  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.exit_code, 0) << ended.errors;
   EXPECT_EQ(ended.signal, 0);
-  EXPECT_EQ(ended.err, "");
+  EXPECT_EQ(ended.errors, "");
   return ended;
 }
 
@@ -47,16 +45,16 @@ void CommandTest::expect_error(const Start& start, ExitCode code,
                                const std::vector<std::string>& parts) const {
   const std::vector<std::string> before = folder.names();
   const Ended ended = run_sample_host(start);
-  EXPECT_EQ(ended.exit_code, static_cast<int>(code)) << ended.err;
+  EXPECT_EQ(ended.exit_code, static_cast<int>(code)) << ended.errors;
   EXPECT_EQ(ended.signal, 0);
-  EXPECT_EQ(ended.out, "");
-  EXPECT_THAT(ended.err, testing::StartsWith("sample_host: error: "));
-  for (const std::string& part : parts) EXPECT_THAT(ended.err, testing::HasSubstr(part));
+  EXPECT_EQ(ended.output, "");
+  EXPECT_THAT(ended.errors, testing::StartsWith("sample_host: error: "));
+  for (const std::string& part : parts) EXPECT_THAT(ended.errors, testing::HasSubstr(part));
   // One message; only a compiler's log may follow, indented, on lines of its own.
-  for (std::size_t end = ended.err.find('\n'); end + 1 < ended.err.size();
-       end = ended.err.find('\n', end + 1)) {
-    EXPECT_EQ(code, ExitCode::kernel_image) << "several lines: " << ended.err;
-    EXPECT_EQ(ended.err.substr(end + 1, 2), "  ") << ended.err;
+  for (std::size_t end = ended.errors.find('\n'); end + 1 < ended.errors.size();
+       end = ended.errors.find('\n', end + 1)) {
+    EXPECT_EQ(code, ExitCode::kernel_image) << "several lines: " << ended.errors;
+    EXPECT_EQ(ended.errors.substr(end + 1, 2), "  ") << ended.errors;
   }
   EXPECT_EQ(folder.names(), before);
 }

@@ -12,7 +12,7 @@
 #include "exit_code.hpp"
 #include "fixtures/audio_fixture.hpp"
 #include "fixtures/png_fixture.hpp"
-#include "fixtures/temp_folder.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::sample_host::test {
 
@@ -27,10 +27,9 @@ class CommandTest : public testing::Test {
   // One of this test's own libraries, by its file name without ".so".
   static std::string test_plugin(const std::string& name);
 
-  Ended run(std::vector<std::string> arguments, std::vector<std::string> environment = {}) const;
+  Ended run(std::vector<std::string> arguments, Environment environment = {}) const;
   // Runs and expects success, with nothing on standard error.
-  Ended run_well(std::vector<std::string> arguments,
-                 std::vector<std::string> environment = {}) const;
+  Ended run_well(std::vector<std::string> arguments, Environment environment = {}) const;
   // Runs and expects this exit code, one message with every part in it, nothing on standard output,
   // and no file in the folder that was not there before.
   void expect_error(const Start& start, ExitCode code, const std::vector<std::string>& parts) const;

@@ -128,8 +128,8 @@ TEST_F(ExrCommand, ChannelsThatAreLeftOutAreReported) {
   exr("in.exr", make_exr(5, 4, {"R", "G", "B", "Z"}));
   const Ended ended = run(image("in.exr", "out.exr").arguments);
   EXPECT_EQ(ended.exit_code, 0);
-  EXPECT_THAT(ended.err, HasSubstr("in.exr"));
-  EXPECT_THAT(ended.err, HasSubstr("missing in the output: Z"));
+  EXPECT_THAT(ended.errors, HasSubstr("in.exr"));
+  EXPECT_THAT(ended.errors, HasSubstr("missing in the output: Z"));
   EXPECT_EQ(read_raw_exr(folder / "out.exr").channels.size(), 3U);
 }
 

@@ -28,15 +28,15 @@ class FailureTest : public CommandTest {
   }
   // Runs, and expects this code and a report of it.
   json failed(const std::vector<std::string>& arguments, ExitCode code, const std::string& kind,
-              const std::vector<std::string>& environment = {}) const {
+              const Environment& environment = {}) const {
     const Ended ended = run(arguments, environment);
-    EXPECT_EQ(ended.exit_code, static_cast<int>(code)) << ended.err;
+    EXPECT_EQ(ended.exit_code, static_cast<int>(code)) << ended.errors;
     json all = report();
     EXPECT_EQ(all["schema"], "ctxbroker.sample_host.report/1");
     EXPECT_EQ(all["success"], false);
     EXPECT_EQ(all["exit_code"], static_cast<int>(code));
     EXPECT_EQ(all["error"]["kind"], kind);
-    EXPECT_THAT(ended.err, HasSubstr(all["error"]["text"].get<std::string>()));
+    EXPECT_THAT(ended.errors, HasSubstr(all["error"]["text"].get<std::string>()));
     return all;
   }
 };
@@ -103,13 +103,13 @@ TEST_F(FailureTest, ReportReplacesOnlyAnOlderReport) {
 TEST_F(FailureTest, TheReportGoesToStandardOutputToo) {
   const Ended ended =
       run({"image", at("no.png"), "-o", at("out.png"), "-p", "blur", "--json", "-"});
-  EXPECT_EQ(json::parse(ended.out)["error"]["kind"], "input");
+  EXPECT_EQ(json::parse(ended.output)["error"]["kind"], "input");
 }
 
 TEST_F(FailureTest, AnInterruptLeavesAReport) {
   Start start;
   start.arguments = image(library("crashes"));
-  start.environment = {"CTXB_TEST_CRASH=process:endless"};
+  start.environment = {{"CTXB_TEST_CRASH", "process:endless"}};
   start.interrupt_when = ".part";
   start.interrupt_folder = at("");
   const Ended ended = run_sample_host(start);
@@ -122,15 +122,15 @@ TEST_F(FailureTest, AnInterruptLeavesAReport) {
 }
 
 TEST_F(FailureTest, ACrashNamesThePluginAndLeavesAReport) {
-  std::vector<std::string> environment = signals_stay_signals;
-  environment.emplace_back("CTXB_TEST_CRASH=process:segv");
+  Environment environment = signals_stay_signals;
+  environment.emplace_back("CTXB_TEST_CRASH", "process:segv");
   const Ended ended = run(image(library("crashes")), environment);
   EXPECT_EQ(ended.signal, SIGSEGV);
-  EXPECT_THAT(ended.err, ContainsRegex("ctxbroker: plug-in com\\.example\\.test\\.crashes "
-                                       "\\([^ ]*crashes\\.so\\) crashed in process on thread"));
+  EXPECT_THAT(ended.errors, ContainsRegex("ctxbroker: plug-in com\\.example\\.test\\.crashes "
+                                          "\\([^ ]*crashes\\.so\\) crashed in process on thread"));
   EXPECT_EQ(report()["error"]["signal"], "SIGSEGV");
   EXPECT_EQ(folder.names().size(), 2U) << "the input and the report";
-  const Ended listed = run({"list", "--plugin-path", at("plugins")}, {"CTXB_TEST_CRASH=x:y"});
+  const Ended listed = run({"list", "--plugin-path", at("plugins")}, {{"CTXB_TEST_CRASH", "x:y"}});
   EXPECT_EQ(listed.signal, 0);
 }
 
@@ -142,26 +142,27 @@ TEST_F(FailureTest, StrikesAreShownOnceWithTheirNumber) {
     arguments.insert(arguments.end(), {"--plugin", library("behaviours") + "#leaks"});
   }
   const Ended ended = run(arguments);
-  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.exit_code, 0) << ended.errors;
   const auto count = [](const std::string& text, const std::string& part) {
     std::size_t found = 0;
     for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++found;
     return found;
   };
-  EXPECT_EQ(count(ended.err, "[warning]"), 2U) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("broke the plug-in contract 20 times; report it to its author"));
+  EXPECT_EQ(count(ended.errors, "[warning]"), 2U) << ended.errors;
+  EXPECT_THAT(ended.errors,
+              HasSubstr("broke the plug-in contract 20 times; report it to its author"));
   // The positive control: all that the broker tells.
   arguments.emplace_back("-v");
-  EXPECT_GT(count(run(arguments).err, "[warning]"), 2U);
+  EXPECT_GT(count(run(arguments).errors, "[warning]"), 2U);
 }
 
 TEST_F(FailureTest, ALongWaitIsSaidOnceWithItsPlugin) {
   Start start;
   start.arguments = image(library("crashes"));
-  start.environment = {"CTXB_TEST_CRASH=process:sleep"};
+  start.environment = {{"CTXB_TEST_CRASH", "process:sleep"}};
   const Ended ended = run_sample_host(start);
-  EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_EQ(ended.err, "sample_host: waiting for crashes (process) for 5 s\n");
+  EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_EQ(ended.errors, "sample_host: waiting for crashes (process) for 5 s\n");
 }
 
 }  // namespace

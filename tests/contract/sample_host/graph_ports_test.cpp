@@ -109,8 +109,8 @@ TEST_F(GraphEnds, AGeneratorMakesImagesAndAnAnalyserLooksAtThem) {
 TEST_F(GraphEnds, PluginThatAsksForARestartIsActivatedAgain) {
   const Ended ended =
       run({"image", "--graph", sloping(), "--size", "8x8", "--frames", "1-4", "--jobs", "2"});
-  EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("activated again"));
+  EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_THAT(ended.errors, HasSubstr("activated again"));
   EXPECT_EQ(json_at("seen.json")["rows"].size(), 4U);
 }
 

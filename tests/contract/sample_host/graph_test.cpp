@@ -79,8 +79,8 @@ TEST_F(GraphCommand, GraphWithSeveralInputsAndOutputsWritesAllOfThem) {
                R"("file": "mask.png", "channels": 1)",
                R"(, {"from": "merge", "to": "wide"}, {"from": "merge.out", "to": "grey"})"),
        "--json", at("report.json")});
-  EXPECT_THAT(ended.out, HasSubstr("front: "));
-  EXPECT_THAT(ended.out, HasSubstr("wide: " + at("wide.exr") + " (OpenEXR, RGBA, 32 bit float"));
+  EXPECT_THAT(ended.output, HasSubstr("front: "));
+  EXPECT_THAT(ended.output, HasSubstr("wide: " + at("wide.exr") + " (OpenEXR, RGBA, 32 bit float"));
   const RawPng comp = read_raw_png(folder / "comp.png");
   EXPECT_EQ(comp.colour_type, 2) << "as the first input";
   EXPECT_EQ(comp.depth, 8);
@@ -348,7 +348,7 @@ TEST_F(GraphCommand, FramesBeforeAFailureAreThereWithJobsInFlight) {
   const Ended ended = run({"image", at("in.%d.png"), "-o", at("out.%d.png"), "--plugin", "blur",
                            "--frames", "1-8", "--jobs", "4"});
   EXPECT_EQ(ended.exit_code, 3);
-  EXPECT_THAT(ended.err, testing::StartsWith("sample_host: error: frame 6: "));
+  EXPECT_THAT(ended.errors, testing::StartsWith("sample_host: error: frame 6: "));
   std::vector<std::string> outputs;
   for (const std::string& name : folder.names()) {
     if (name.starts_with("out")) outputs.push_back(name);
@@ -364,7 +364,7 @@ TEST_F(GraphCommand, AnInterruptLeavesWholeFramesOnly) {
   begun.interrupt_when = "out.2.png";
   begun.interrupt_folder = folder.path();
   const Ended ended = run_sample_host(begun);
-  EXPECT_EQ(ended.signal, 2) << ended.err;
+  EXPECT_EQ(ended.signal, 2) << ended.errors;
   for (const std::string& name : folder.names()) {
     EXPECT_THAT(name, testing::EndsWith(".png"));
     if (!name.starts_with("out")) continue;
@@ -382,9 +382,10 @@ TEST_F(GraphCommand, WorkThatTakesTooLongEndsTheCommand) {
       (program_folder().parent_path() / "test_plugins" / "behaviours.so").string();
   const Ended ended = run({"image", at("in.png"), "-o", at("out.png"), "--plugin",
                            library + "#com.example.test.lingers", "--job-timeout", "30"});
-  EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::driver)) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("error: the work of plug-in lingers did not end within 30 ms"));
-  EXPECT_THAT(ended.err, HasSubstr("give it more time with --job-timeout"));
+  EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::driver)) << ended.errors;
+  EXPECT_THAT(ended.errors,
+              HasSubstr("error: the work of plug-in lingers did not end within 30 ms"));
+  EXPECT_THAT(ended.errors, HasSubstr("give it more time with --job-timeout"));
   EXPECT_THAT(folder.names(), ElementsAre("in.png"));
 }
 

@@ -67,7 +67,7 @@ TEST_F(ImageCommand, RowOfFourPluginsWritesImageAndReport) {
   EXPECT_EQ(read_raw_png(folder / "out.png").width, 61U);
   for (const char* word : {"driver", "device", "plug-in", "lease", "time on device", "launches",
                            "memory", "exposure", "blur", "unsharp", "colour_matrix", "shared"}) {
-    EXPECT_THAT(ended.out, HasSubstr(word));
+    EXPECT_THAT(ended.output, HasSubstr(word));
   }
   const nlohmann::json report = json_at("report.json");
   EXPECT_EQ(report["schema"], "ctxbroker.sample_host.report/1");
@@ -138,10 +138,10 @@ TEST_F(ImageCommand, TheOutputMayBeTheInput) {
 TEST_F(ImageCommand, QuietPrintsNothingAndJsonGoesToStandardOutput) {
   const std::string in = png("in.png", 8, 8);
   const Ended quiet = run_well({"image", in, "-o", at("out.png"), "--plugin", "blur", "-q"});
-  EXPECT_EQ(quiet.out, "");
+  EXPECT_EQ(quiet.output, "");
   const Ended json =
       run_well({"image", in, "-o", at("out.png"), "--plugin", "blur", "--json", "-"});
-  EXPECT_EQ(nlohmann::json::parse(json.out)["command"], "image");
+  EXPECT_EQ(nlohmann::json::parse(json.output)["command"], "image");
 }
 
 TEST_F(ImageCommand, PluginsAreFoundByNameIdAndPath) {
@@ -160,8 +160,8 @@ TEST_F(ImageCommand, VerboseTellsMoreOnStandardError) {
   const std::string in = png("in.png", 8, 8);
   const Ended ended = run({"image", in, "-o", at("out.png"), "--plugin", "blur", "-vv"});
   EXPECT_EQ(ended.exit_code, 0);
-  EXPECT_NE(ended.err, "");
-  EXPECT_THAT(ended.err, testing::Not(HasSubstr("\033")));
+  EXPECT_NE(ended.errors, "");
+  EXPECT_THAT(ended.errors, testing::Not(HasSubstr("\033")));
 }
 
 }  // namespace

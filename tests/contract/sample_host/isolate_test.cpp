@@ -59,8 +59,8 @@ TEST_F(IsolateCommand, IsolatedPicturesAreTheSame) {
 
 TEST_F(IsolateCommand, IsolatedProcessIsOutsideTheHostsMpsServer) {
   png("in.png", 4, 4);
-  const std::vector<std::string> environment{"CTXBROKER_SOFTWARE_MPS=/run/own",
-                                             "CUDA_MPS_PIPE_DIRECTORY=/run/own"};
+  const Environment environment{{"CTXBROKER_SOFTWARE_MPS", "/run/own"},
+                                {"CUDA_MPS_PIPE_DIRECTORY", "/run/own"}};
   std::vector<std::string> arguments{"image",    at("in.png"), "-o",     at("out.png"),
                                      "--plugin", "exposure",   "--json", at("report.json")};
   EXPECT_EQ(run(arguments, environment).exit_code, 0);
@@ -143,14 +143,14 @@ TEST_F(IsolateCommand, IsolatedPluginsOnTheRuntimeLibraryGiveTheSame) {
     return;
   }
   for (std::vector<std::string> arguments : {pictures, sound}) {
-    const std::string error = run(arguments).err;
+    const std::string error = run(arguments).errors;
     arguments.emplace_back();
     for (const char* isolate : {"--isolate", "--isolate=each-instance", "--isolate=in-host"}) {
       arguments.back() = isolate;
       Start start;
       start.arguments = arguments;
       expect_error(start, ExitCode::needs_gpu, {"cannot be used here: it needs a GPU"});
-      EXPECT_EQ(run(arguments).err, error) << isolate;
+      EXPECT_EQ(run(arguments).errors, error) << isolate;
     }
   }
   GTEST_SKIP() << "only the refusal was looked at: these plug-ins need NVIDIA's driver";
@@ -220,7 +220,7 @@ TEST_F(IsolateCommand, ThePluginFindsTheVariablesOfTheCommand) {
                      "-o",       at("out.png"),
                      "--plugin", (program_folder().parent_path() / "test_plugins" / "crashes.so"),
                      "--isolate"};
-  start.environment = {"CTXB_TEST_CRASH=process:segv"};
+  start.environment = {{"CTXB_TEST_CRASH", "process:segv"}};
   expect_error(start, ExitCode::plugin, {"in process of plug-in com.example.test.crashes"});
 }
 
@@ -229,9 +229,10 @@ TEST_F(IsolateCommand, ACrashAtTheEndIsAWarning) {
   const Ended ended =
       run({"image", at("in.png"), "-o", at("out.png"), "--plugin",
            program_folder().parent_path() / "test_plugins" / "crashes.so", "--isolate"},
-          {"CTXB_TEST_CRASH=deactivate:abort"});
-  EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("SIGABRT) in deactivate of plug-in com.example.test.crashes"));
+          {{"CTXB_TEST_CRASH", "deactivate:abort"}});
+  EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_THAT(ended.errors,
+              HasSubstr("SIGABRT) in deactivate of plug-in com.example.test.crashes"));
   EXPECT_TRUE(std::filesystem::exists(folder / "out.png"));
 }
 

@@ -34,8 +34,9 @@ class KernelsCommand : public CommandTest {
 TEST_F(KernelsCommand, ReadsEveryEntryWithoutADriver) {
   const std::string fatbin = file("several.fatbin", fixtures::several_fatbin);
   const std::string cubin = file("machine.cubin", fixtures::machine_cubin);
-  const Ended ended = run_well({"kernels", "--json", fatbin, cubin}, {"CTXBROKER_DRIVER=nvidia"});
-  const json report = json::parse(ended.out);
+  const Ended ended =
+      run_well({"kernels", "--json", fatbin, cubin}, {{"CTXBROKER_DRIVER", "nvidia"}});
+  const json report = json::parse(ended.output);
   EXPECT_EQ(report["schema"], "ctxbroker.sample_host.kernels/1");
   ASSERT_EQ(report["images"].size(), 2U);
   const json& several = report["images"][0];
@@ -60,7 +61,7 @@ TEST_F(KernelsCommand, PrintsATable) {
   const Ended ended = run_well({"kernels", file("several.fatbin", fixtures::several_fatbin)});
   for (const char* part : {"several.fatbin: fatbin, ", "entry", "SASS", "sm_90a", "zstd", "first",
                            "table (constant, 16 B)", "counter (variable, 4 B)"}) {
-    EXPECT_THAT(ended.out, HasSubstr(part));
+    EXPECT_THAT(ended.output, HasSubstr(part));
   }
 }
 

@@ -26,8 +26,8 @@ std::vector<std::string> names(const json& plugins) {
 }
 
 TEST_F(ListCommand, NamesTheSamplesWithoutAnyDriver) {
-  const Ended ended = run_well({"list", "--json"}, {"CTXBROKER_DRIVER=nvidia"});
-  const json list = json::parse(ended.out);
+  const Ended ended = run_well({"list", "--json"}, {{"CTXBROKER_DRIVER", "nvidia"}});
+  const json list = json::parse(ended.output);
   EXPECT_EQ(list["schema"], "ctxbroker.sample_host.plugins/1");
   EXPECT_THAT(names(list["plugins"]), IsSupersetOf({"exposure", "blur", "unsharp", "colour_matrix",
                                                     "gain", "equaliser", "fir", "delay"}));
@@ -49,7 +49,7 @@ TEST_F(ListCommand, TextNamesParametersRangesAndUnits) {
        {"exposure", "org.ctxbroker.sample.exposure", "stops", "EV", " .. ", "default 0", "gain_db",
         "dB", "inputs: in (any channels)\n  outputs: bins (results of ",
         "key (any channels; side-chain; optional)", "mask (grey; float or half; optional)"}) {
-    EXPECT_THAT(ended.out, HasSubstr(word));
+    EXPECT_THAT(ended.output, HasSubstr(word));
   }
 }
 
@@ -62,7 +62,7 @@ TEST_F(ListCommand, TwoPluginsWithOneIdAreBothNamed) {
       "plug-in org.ctxbroker.sample.exposure is in \"" + at("plugins/older.so") +
       "\" (version 1.0.0), which is used because its folder is searched first, and in \"" +
       sample.string() + "\"");
-  EXPECT_THAT(run({"list", both[0], both[1]}).err, said);
+  EXPECT_THAT(run({"list", both[0], both[1]}).errors, said);
   run_well({"list"});  // says nothing
   png("in.png", 2, 2);
   const std::vector<std::string> image = {"image",       at("in.png"), "-o",
@@ -72,7 +72,7 @@ TEST_F(ListCommand, TwoPluginsWithOneIdAreBothNamed) {
     all.insert(all.end(), {"--plugin", plugin});
     const Ended ended = run(all);
     EXPECT_EQ(ended.exit_code, 0);
-    return ended.err;
+    return ended.errors;
   };
   EXPECT_THAT(with("exposure"), said);
   EXPECT_THAT(with("blur"), Not(HasSubstr("which is used"))) << "nobody asked for it";
@@ -83,8 +83,8 @@ TEST_F(ListCommand, ABadLibraryIsAWarningNotAnEnd) {
   write_bytes(folder / "plugins/text.so", "not a library\n");
   const Ended ended = run({"list", "--json", "--plugin-path", at("plugins")});
   EXPECT_EQ(ended.exit_code, 0);
-  EXPECT_THAT(ended.err, HasSubstr("text.so"));
-  const json list = json::parse(ended.out);
+  EXPECT_THAT(ended.errors, HasSubstr("text.so"));
+  const json list = json::parse(ended.output);
   ASSERT_EQ(list["problems"].size(), 1U);
   EXPECT_THAT(list["problems"][0]["library"].get<std::string>(), HasSubstr("text.so"));
   EXPECT_GE(list["plugins"].size(), 8U);
@@ -104,16 +104,16 @@ TEST_F(ListCommand, ACrashingAndAHangingLibraryAreNamedAndHarmNobody) {
     words.insert(words.end(), where.begin(), where.end());
     return run(words, signals_stay_signals);  // a sanitizer's report would take longer
   };
-  const json list = json::parse(with({"list", "--json"}).out);
+  const json list = json::parse(with({"list", "--json"}).output);
   ASSERT_GE(list["libraries"].size(), 10U);
   EXPECT_EQ(list["libraries"][0]["state"], "crashed");
   EXPECT_EQ(list["libraries"][0]["strikes"], 1);
   EXPECT_EQ(list["libraries"][1]["state"], "hung");
   EXPECT_EQ(list["libraries"][2]["state"], "enabled");
-  EXPECT_EQ(json::parse(with({"doctor", "--json"}).out)["problems"].size(), 2U);
+  EXPECT_EQ(json::parse(with({"doctor", "--json"}).output)["problems"].size(), 2U);
   const Ended text = with({"list"});
-  EXPECT_THAT(text.out, HasSubstr("crashed  " + at("plugins/crashes.so")));
-  EXPECT_THAT(text.err, HasSubstr("hangs.so\" has hung: loading it took longer than 700 ms"));
+  EXPECT_THAT(text.output, HasSubstr("crashed  " + at("plugins/crashes.so")));
+  EXPECT_THAT(text.errors, HasSubstr("hangs.so\" has hung: loading it took longer than 700 ms"));
   png("in.png", 2, 2);
   EXPECT_EQ(with({"image", at("in.png"), "-o", at("out.png"), "-p", "exposure"}).exit_code, 0);
 }
@@ -121,7 +121,7 @@ TEST_F(ListCommand, ACrashingAndAHangingLibraryAreNamedAndHarmNobody) {
 TEST_F(ListCommand, TheUserDisablesAndEnablesALibrary) {
   const auto states = [&](std::vector<std::string> words) {
     words.insert(words.begin(), {"list", "--json"});
-    const json list = json::parse(run_well(words, {"XDG_CONFIG_HOME=" + at("config")}).out);
+    const json list = json::parse(run_well(words, {{"XDG_CONFIG_HOME", at("config")}}).output);
     for (const json& library : list["libraries"]) {
       const std::string path = library["path"];
       if (path.ends_with("/exposure.so")) return library["state"].get<std::string>();
@@ -132,10 +132,10 @@ TEST_F(ListCommand, TheUserDisablesAndEnablesALibrary) {
   EXPECT_EQ(states({}), "disabled");
   png("in.png", 2, 2);
   const Ended refused = run({"image", at("in.png"), "-o", at("out.png"), "-p", "exposure"},
-                            {"XDG_CONFIG_HOME=" + at("config")});
+                            {{"XDG_CONFIG_HOME", at("config")}});
   EXPECT_EQ(refused.exit_code, static_cast<int>(ExitCode::plugin));
-  EXPECT_THAT(refused.err, HasSubstr("is disabled: the user has disabled it; sample_host list "
-                                     "--enable enables it"));
+  EXPECT_THAT(refused.errors, HasSubstr("is disabled: the user has disabled it; sample_host list "
+                                        "--enable enables it"));
   EXPECT_EQ(states({"--enable", "exposure.so"}), "enabled");
   EXPECT_EQ(run({"list", "--disable", "nothing"}).exit_code, static_cast<int>(ExitCode::usage));
 }
@@ -148,21 +148,21 @@ TEST_F(ListCommand, SafeModeTakesManifestsOnly) {
   std::filesystem::copy_file(harmful("exits"), folder / "plugins/exits.so");
   const Ended ended = run({"list", "--safe", "--plugin-path", at("plugins")});
   EXPECT_EQ(ended.exit_code, 0);
-  EXPECT_THAT(ended.out, HasSubstr("org.ctxbroker.sample.exposure"));
-  EXPECT_THAT(ended.err, HasSubstr("safe mode"));
+  EXPECT_THAT(ended.output, HasSubstr("org.ctxbroker.sample.exposure"));
+  EXPECT_THAT(ended.errors, HasSubstr("safe mode"));
 }
 
 TEST_F(ListCommand, AFolderThatTheUserNamedMustExist) {
   const Ended ended = run({"list", "--plugin-path", at("nowhere")});
   EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.err, HasSubstr("nowhere\" is not a folder"));
+  EXPECT_THAT(ended.errors, HasSubstr("nowhere\" is not a folder"));
 }
 
 TEST_F(ListCommand, FoldersOfTheEnvironmentAreSearched) {
   std::filesystem::create_directory(folder / "plugins");
   std::filesystem::copy_file(test_plugin("twins"), folder / "plugins/twins.so");
-  const Ended ended = run_well({"list"}, {"CTXBROKER_PLUGIN_PATH=" + at("plugins")});
-  EXPECT_THAT(ended.out, HasSubstr("org.ctxbroker.test.a.twin"));
+  const Ended ended = run_well({"list"}, {{"CTXBROKER_PLUGIN_PATH", at("plugins")}});
+  EXPECT_THAT(ended.output, HasSubstr("org.ctxbroker.test.a.twin"));
 }
 
 TEST_F(ListCommand, TextNamesWhatLeaseAPluginWishes) {
@@ -171,20 +171,20 @@ TEST_F(ListCommand, TextNamesWhatLeaseAPluginWishes) {
                              folder / "plugins/wishes.so");
   const Ended ended = run_well({"list", "--plugin-path", at("plugins")});
   EXPECT_THAT(
-      ended.out,
+      ended.output,
       HasSubstr(
           "  com.example.test.wishes_private\n  A plug-in for tests.\n  wishes a private lease\n"));
-  EXPECT_THAT(ended.out, testing::Not(HasSubstr("wishes a auto")));
+  EXPECT_THAT(ended.output, testing::Not(HasSubstr("wishes a auto")));
 }
 
 TEST_F(ListCommand, ListNamesPluginsThatNeedAGpu) {
   std::filesystem::create_directory(folder / "plugins");
   std::filesystem::copy_file(test_plugin("needs_gpu"), folder / "plugins/needs_gpu.so");
-  const std::vector<std::string> environment = {"CTXBROKER_PLUGIN_PATH=" + at("plugins")};
+  const Environment environment = {{"CTXBROKER_PLUGIN_PATH", at("plugins")}};
   EXPECT_THAT(
-      run_well({"list"}, environment).out,
+      run_well({"list"}, environment).output,
       HasSubstr("Passes the image on.\n  needs a GPU: it works with NVIDIA's driver only\n"));
-  const json list = json::parse(run_well({"list", "--json"}, environment).out);
+  const json list = json::parse(run_well({"list", "--json"}, environment).output);
   for (const json& plugin : list["plugins"]) {
     if (plugin["short_name"] == "broken") {
       EXPECT_EQ(plugin["needs_gpu"], true);
@@ -197,7 +197,7 @@ TEST_F(ListCommand, ListNamesPluginsThatNeedAGpu) {
 
 TEST_F(DoctorCommand, DoctorTellsDriverDevicesAndProtections) {
   const Ended ended = run_well({"doctor", "--json"});
-  const json doctor = json::parse(ended.out);
+  const json doctor = json::parse(ended.output);
   EXPECT_EQ(doctor["schema"], "ctxbroker.sample_host.doctor/1");
   EXPECT_EQ(doctor["usable"], true);
   EXPECT_FALSE(doctor["driver"]["reason"].get<std::string>().empty());
@@ -217,22 +217,22 @@ TEST_F(DoctorCommand, DoctorTellsDriverDevicesAndProtections) {
   const Ended text = run_well({"doctor"});
   for (const char* word :
        {"driver", "why:", "devices", "guards", "gate: in force", "plug-ins", "searched:"}) {
-    EXPECT_THAT(text.out, HasSubstr(word));
+    EXPECT_THAT(text.output, HasSubstr(word));
   }
 }
 
 TEST_F(DoctorCommand, SaysThatAnMpsServerTakesTheIsolationAway) {
-  std::vector<std::string> environment = {"CTXBROKER_DRIVER=software",
-                                          "CTXBROKER_SOFTWARE_MPS=/run/own",
-                                          "CUDA_MPS_PIPE_DIRECTORY=/run/own"};
+  Environment environment = {{"CTXBROKER_DRIVER", "software"},
+                             {"CTXBROKER_SOFTWARE_MPS", "/run/own"},
+                             {"CUDA_MPS_PIPE_DIRECTORY", "/run/own"}};
   const Ended text = run({"doctor"}, environment);
-  EXPECT_THAT(text.out, HasSubstr("isolation from other processes"));
-  EXPECT_THAT(text.err, HasSubstr("[warning] host: this process uses device 0 through an MPS"));
-  json doctor = json::parse(run({"doctor", "--json"}, environment).out);
+  EXPECT_THAT(text.output, HasSubstr("isolation from other processes"));
+  EXPECT_THAT(text.errors, HasSubstr("[warning] host: this process uses device 0 through an MPS"));
+  json doctor = json::parse(run({"doctor", "--json"}, environment).output);
   EXPECT_EQ(doctor["devices"][0]["mps"], true);
   EXPECT_THAT(doctor["missing"].dump(), HasSubstr("a fault of one of the server's clients"));
   environment.pop_back();
-  doctor = json::parse(run_well({"doctor", "--json"}, environment).out);
+  doctor = json::parse(run_well({"doctor", "--json"}, environment).output);
   EXPECT_EQ(doctor["devices"][0]["mps"], false);
   EXPECT_THAT(doctor["missing"].dump(), Not(HasSubstr("MPS")));
 }
@@ -240,13 +240,13 @@ TEST_F(DoctorCommand, SaysThatAnMpsServerTakesTheIsolationAway) {
 // As under a tool that is preloaded and needs the driver.
 TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
   const auto software = program_folder().parent_path() / "lib/ctxbroker/software_device";
-  std::vector<std::string> environment = {"LD_PRELOAD=libcuda.so.1",
-                                          "ASAN_OPTIONS=verify_asan_link_order=0"};
+  Environment environment = {{"LD_PRELOAD", "libcuda.so.1"},
+                             {"ASAN_OPTIONS", "verify_asan_link_order=0"}};
   const char* driver = std::getenv("CTXBROKER_DRIVER");  // NOLINT(concurrency-mt-unsafe)
   if (driver == nullptr || std::string_view(driver) == "software") {
-    environment.push_back("LD_LIBRARY_PATH=" + software.string());
+    environment.emplace_back("LD_LIBRARY_PATH", software.string());
   }
-  const json doctor = json::parse(run_well({"doctor", "--json"}, environment).out);
+  const json doctor = json::parse(run_well({"doctor", "--json"}, environment).output);
   for (const json& protection : doctor["protection"]) {
     if (protection["name"] != "gate") continue;
     EXPECT_EQ(protection["in_force"], true) << protection["text"];
@@ -256,7 +256,7 @@ TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
                 HasSubstr("does not hold calls of their constructors, functions that constructors "
                           "or other libraries looked up for them"));
   }
-  EXPECT_THAT(run_well({"doctor"}, environment).out, HasSubstr("gate: in force, but LATE: "));
+  EXPECT_THAT(run_well({"doctor"}, environment).output, HasSubstr("gate: in force, but LATE: "));
 }
 
 TEST_F(DoctorCommand, NamesToolsThatAreInTheProcess) {
@@ -264,18 +264,18 @@ TEST_F(DoctorCommand, NamesToolsThatAreInTheProcess) {
   GTEST_SKIP() << "a sanitizer begins with dlsym, before anybody else can stand in front of it";
 #endif
   const std::string interposer = test_tool("interposer"), injected = test_tool("injected");
-  const std::vector<std::string> environment = {"LD_PRELOAD=" + interposer,
-                                                "CUDA_INJECTION64_PATH=" + injected};
+  const Environment environment = {{"LD_PRELOAD", interposer}, {"CUDA_INJECTION64_PATH", injected}};
   const Ended text = run_well({"doctor"}, environment);
-  EXPECT_THAT(text.out, HasSubstr("gate: in force (in the process before the driver)"));
-  EXPECT_THAT(text.out, HasSubstr("tool: " + interposer + " (LD_PRELOAD) stands in front of "));
-  EXPECT_THAT(text.out, HasSubstr("tool: " + injected + " (CUDA_INJECTION64_PATH) is loaded by"));
-  EXPECT_THAT(run_well({"doctor"}).out, testing::Not(HasSubstr("tool: ")));
+  EXPECT_THAT(text.output, HasSubstr("gate: in force (in the process before the driver)"));
+  EXPECT_THAT(text.output, HasSubstr("tool: " + interposer + " (LD_PRELOAD) stands in front of "));
+  EXPECT_THAT(text.output,
+              HasSubstr("tool: " + injected + " (CUDA_INJECTION64_PATH) is loaded by"));
+  EXPECT_THAT(run_well({"doctor"}).output, testing::Not(HasSubstr("tool: ")));
 }
 
 TEST_F(DoctorCommand, ProbesThisMachineOnceAndKeepsTheResult) {
-  const std::vector<std::string> environment = {"XDG_CACHE_HOME=" + at("cache")};
-  const json first = json::parse(run_well({"doctor", "--probe", "--json"}, environment).out);
+  const Environment environment = {{"XDG_CACHE_HOME", at("cache")}};
+  const json first = json::parse(run_well({"doctor", "--probe", "--json"}, environment).output);
   EXPECT_EQ(first["probes"][0]["schema"], "ctxbroker.probe/1");
   EXPECT_EQ(first["probes"][0]["from_cache"], false);
   for (const json& answer : first["probes"][0]["answers"]) {
@@ -283,29 +283,30 @@ TEST_F(DoctorCommand, ProbesThisMachineOnceAndKeepsTheResult) {
                 testing::Contains(answer["outcome"].get<std::string>()))
         << answer;
   }
-  const json second = json::parse(run_well({"doctor", "--probe", "--json"}, environment).out);
+  const json second = json::parse(run_well({"doctor", "--probe", "--json"}, environment).output);
   EXPECT_EQ(second["probes"][0]["from_cache"], true);
   EXPECT_EQ(second["probes"][0]["answers"], first["probes"][0]["answers"]);
   const json again =
-      json::parse(run_well({"doctor", "--probe", "--again", "--json"}, environment).out);
+      json::parse(run_well({"doctor", "--probe", "--again", "--json"}, environment).output);
   EXPECT_EQ(again["probes"][0]["from_cache"], false);
 
   const Ended text = run_well({"doctor", "--probe"}, environment);
   for (const char* word :
        {"probe of device 0: ", "measured 2", "--again", "expected", "reset is refused"}) {
-    EXPECT_THAT(text.out, HasSubstr(word));
+    EXPECT_THAT(text.output, HasSubstr(word));
   }
-  EXPECT_EQ(json::parse(run_well({"doctor", "--json"}).out).contains("probes"), false);
+  EXPECT_EQ(json::parse(run_well({"doctor", "--json"}).output).contains("probes"), false);
 }
 
 TEST_F(DoctorCommand, ProbesOneDeviceOfEachModel) {
-  const std::vector<std::string> environment = {
-      "XDG_CACHE_HOME=" + at("cache"), "CTXBROKER_DRIVER=software", "CTXBROKER_SOFTWARE_DEVICES=3"};
-  const json found = json::parse(run_well({"doctor", "--probe", "--json"}, environment).out);
+  const Environment environment = {{"XDG_CACHE_HOME", at("cache")},
+                                   {"CTXBROKER_DRIVER", "software"},
+                                   {"CTXBROKER_SOFTWARE_DEVICES", "3"}};
+  const json found = json::parse(run_well({"doctor", "--probe", "--json"}, environment).output);
   ASSERT_EQ(found["probes"].size(), 1u);
   EXPECT_EQ(found["probes"][0]["devices"], (json{0, 1, 2}));
   const Ended text = run_well({"doctor", "--probe"}, environment);
-  EXPECT_THAT(text.out, HasSubstr("probe of devices 0, 1, 2: "));
+  EXPECT_THAT(text.output, HasSubstr("probe of devices 0, 1, 2: "));
 }
 
 TEST_F(DoctorCommand, AgainWithoutProbeIsAUsageError) {
@@ -316,10 +317,10 @@ TEST_F(DoctorCommand, AgainWithoutProbeIsAUsageError) {
 
 TEST_F(DoctorCommand, DoctorWithoutADeviceSaysWhatIsMissing) {
   const Ended ended =
-      run({"doctor"}, {"CTXBROKER_DRIVER=software", "CTXBROKER_SOFTWARE_DEVICES=0"});
+      run({"doctor"}, {{"CTXBROKER_DRIVER", "software"}, {"CTXBROKER_SOFTWARE_DEVICES", "0"}});
   EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::driver));
-  EXPECT_THAT(ended.out, HasSubstr("NOT USABLE"));
-  EXPECT_THAT(ended.out, HasSubstr("missing"));
+  EXPECT_THAT(ended.output, HasSubstr("NOT USABLE"));
+  EXPECT_THAT(ended.output, HasSubstr("missing"));
 }
 
 TEST_F(DoctorCommand, NamesLibrariesThatCannotBeUsed) {
@@ -328,7 +329,7 @@ TEST_F(DoctorCommand, NamesLibrariesThatCannotBeUsed) {
   std::filesystem::copy_file(test_plugin("init_fails"), folder / "plugins/init_fails.so");
   const Ended ended = run({"doctor", "--json", "--plugin-path", at("plugins")});
   EXPECT_EQ(ended.exit_code, 0);
-  const json doctor = json::parse(ended.out);
+  const json doctor = json::parse(ended.output);
   ASSERT_EQ(doctor["problems"].size(), 2U);
   EXPECT_EQ(doctor["problems"][0]["kind"], "could_not_load");
   EXPECT_THAT(doctor["problems"][0]["text"].get<std::string>(), HasSubstr("cannot be initialised"));

@@ -17,7 +17,7 @@ class MoveCommand : public CommandTest {
     return (program_folder().parent_path() / "test_plugins" / library).string();
   }
   // The plug-in does its harm once.
-  std::vector<std::string> once() const { return {"CTXB_TEST_FAULT_ONCE=" + at("once")}; }
+  Environment once() const { return {{"CTXB_TEST_FAULT_ONCE", at("once")}}; }
 
   // Runs it without the fault, then with it; `made` must be the same twice.
   void must_make_the_same(std::vector<std::string> arguments,
@@ -32,8 +32,8 @@ class MoveCommand : public CommandTest {
     std::filesystem::remove(folder / "once");
     arguments.insert(arguments.end(), {"--on-fault=move", "--json", at("report.json")});
     const Ended ended = run(arguments, once());
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_THAT(ended.err, HasSubstr("the plug-ins go on in a process of their own"));
+    EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+    EXPECT_THAT(ended.errors, HasSubstr("the plug-ins go on in a process of their own"));
     EXPECT_THAT(json_at("report.json")["moved_because"], HasSubstr("hostile"));
     for (std::size_t i = 0; i < made.size(); ++i) {
       EXPECT_EQ(read_bytes(folder / made[i]), bytes[i]) << made[i];
@@ -112,9 +112,9 @@ TEST_F(MoveCommand, UnsupportedOptionsWithOnFaultAreUsageErrors) {
   start.arguments.pop_back();
   // It faults there too.
   const Ended ended = run(start.arguments);
-  EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::plugin)) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("the plug-ins go on in a process of their own"));
-  EXPECT_THAT(ended.err, HasSubstr("worker \"sample_host\""));
+  EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::plugin)) << ended.errors;
+  EXPECT_THAT(ended.errors, HasSubstr("the plug-ins go on in a process of their own"));
+  EXPECT_THAT(ended.errors, HasSubstr("worker \"sample_host\""));
   EXPECT_FALSE(std::filesystem::exists(folder / "out.png"));
 }
 

@@ -9,8 +9,8 @@ using nlohmann::json;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-const std::vector<std::string> two_devices{"CTXBROKER_DRIVER=software",
-                                           "CTXBROKER_SOFTWARE_DEVICES=2"};
+const Environment two_devices{{"CTXBROKER_DRIVER", "software"},
+                              {"CTXBROKER_SOFTWARE_DEVICES", "2"}};
 
 class PolicyOption : public CommandTest {
  protected:
@@ -73,7 +73,7 @@ TEST_F(PolicyOption, DevicesAreChosenByRule) {
     EXPECT_EQ(report["devices"].size(), 2U);
     EXPECT_EQ(report["plugins"][1]["lease"]["device"], 1);
     EXPECT_EQ(read_raw_png(folder / "out.png").width, 8U);
-    EXPECT_THAT(ended.out, HasSubstr("1: ctxbroker software device"));
+    EXPECT_THAT(ended.output, HasSubstr("1: ctxbroker software device"));
   }
   const auto samples = read_raw_png(folder / "out.png").samples;
   run_well(image({"exposure", "blur", "unsharp"}, {"--device", "1"}), two_devices);
@@ -86,11 +86,11 @@ TEST_F(PolicyOption, TheLeaseTableHasARowPerLibraryAndDevice) {
   const std::vector<std::string> words =
       image({"blur", "exposure", "blur:radius=2"}, {"--lease", "private"});
   const Ended ended = run_well(words);
-  EXPECT_THAT(ended.out,
+  EXPECT_THAT(ended.output,
               ContainsRegex("tenant +device +asked +granted +SMs +memory held +generation +state "
                             "+strikes\n"));
-  EXPECT_THAT(ended.out, ContainsRegex("blur +0 +private +private +[0-9]+ +[0-9.]+ [KM]?i?B "
-                                       "+[0-9]+ +ready +0\n"));
+  EXPECT_THAT(ended.output, ContainsRegex("blur +0 +private +private +[0-9]+ +[0-9.]+ [KM]?i?B "
+                                          "+[0-9]+ +ready +0\n"));
   const json leases = json_at("report.json")["leases"];
   ASSERT_EQ(leases.size(), 2U) << "two instances of one library have one lease";
   EXPECT_EQ(leases[0]["tenant"], "blur");
@@ -106,8 +106,8 @@ TEST_F(PolicyOption, TheLeaseTableHasARowPerLibraryAndDevice) {
 
   std::vector<std::string> verbose = words;
   verbose.emplace_back("-v");
-  EXPECT_THAT(run(verbose).out, HasSubstr("the host asked for private"));
-  EXPECT_THAT(ended.out, testing::Not(HasSubstr("the host asked for private")));
+  EXPECT_THAT(run(verbose).output, HasSubstr("the host asked for private"));
+  EXPECT_THAT(ended.output, testing::Not(HasSubstr("the host asked for private")));
 }
 
 // The strongest of what the policy says of its plug-ins, on each of its devices; memory by device,
@@ -121,7 +121,7 @@ TEST_F(PolicyOption, TheLeaseTableHasARowForEachDeviceOfOneLibrary) {
   const Ended ended = run(image({library + "affine", library + "megabyte", library + "other_sizes"},
                                 {"--policy", file}),
                           two_devices);
-  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  ASSERT_EQ(ended.exit_code, 0) << ended.errors;
   const json leases = json_at("report.json")["leases"];
   ASSERT_EQ(leases.size(), 2U) << leases;
   for (const int device : {0, 1}) {
@@ -136,14 +136,14 @@ TEST_F(PolicyOption, TheLeaseTableHasARowForEachDeviceOfOneLibrary) {
   }
   EXPECT_NE(leases[0]["generation"], leases[1]["generation"]);
   EXPECT_EQ(json_at("report.json")["plugins"][2]["strikes"], 1);
-  EXPECT_THAT(ended.out, ContainsRegex("behaviours +0 +private.* ready +1\n"));
-  EXPECT_THAT(ended.out, ContainsRegex("behaviours +1 +private.* ready +0\n"));
+  EXPECT_THAT(ended.output, ContainsRegex("behaviours +0 +private.* ready +1\n"));
+  EXPECT_THAT(ended.output, ContainsRegex("behaviours +1 +private.* ready +0\n"));
 }
 
 class DoctorShield : public CommandTest {};
 
 json shield_of(const Ended& ended) {
-  const json doctor = json::parse(ended.out);
+  const json doctor = json::parse(ended.output);
   for (const json& row : doctor["protection"]) {
     if (row["name"] == "shield") return row;
   }
@@ -155,22 +155,24 @@ TEST_F(DoctorShield, ShieldIsTriedOnEveryDevice) {
   ASSERT_EQ(shield["devices"].size(), 2U);
   EXPECT_EQ(shield["devices"][1]["device"], 1);
   EXPECT_EQ(shield["devices"][1]["up"], true);
-  EXPECT_THAT(run_well({"doctor"}, two_devices).out, HasSubstr("shield: device 1 up"));
+  EXPECT_THAT(run_well({"doctor"}, two_devices).output, HasSubstr("shield: device 1 up"));
 }
 
 TEST_F(DoctorShield, ShieldThatIsNotAvailableIsReported) {
-  const std::vector<std::string> old_driver{
-      "CTXBROKER_DRIVER=software",
-      "CTXBROKER_SOFTWARE_FAIL=cuDeviceGetDevResource:1=CUDA_ERROR_NOT_SUPPORTED"};
+  const Environment old_driver{
+      {"CTXBROKER_DRIVER", "software"},
+      {"CTXBROKER_SOFTWARE_FAIL", "cuDeviceGetDevResource:1=CUDA_ERROR_NOT_SUPPORTED"}};
   const Ended text = run({"doctor"}, old_driver);
   EXPECT_EQ(text.exit_code, 0);
-  EXPECT_THAT(text.out, HasSubstr("shield: device 0 NOT UP (the driver offers no green contexts"));
+  EXPECT_THAT(text.output,
+              HasSubstr("shield: device 0 NOT UP (the driver offers no green contexts"));
   EXPECT_EQ(shield_of(run({"doctor", "--json"}, old_driver))["devices"][0]["up"], false);
 
-  const Ended broken = run(
-      {"doctor"}, {"CTXBROKER_DRIVER=software",
-                   "CTXBROKER_SOFTWARE_FAIL=cuDevicePrimaryCtxRetain:1=CUDA_ERROR_OUT_OF_MEMORY"});
-  EXPECT_THAT(broken.out, HasSubstr("shield: device 0 NOT TRIED, the device cannot be used"));
+  const Ended broken =
+      run({"doctor"},
+          {{"CTXBROKER_DRIVER", "software"},
+           {"CTXBROKER_SOFTWARE_FAIL", "cuDevicePrimaryCtxRetain:1=CUDA_ERROR_OUT_OF_MEMORY"}});
+  EXPECT_THAT(broken.output, HasSubstr("shield: device 0 NOT TRIED, the device cannot be used"));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST_F(PresetCommand, APointAndAColourAreGivenInOneWord) {
 }
 
 TEST_F(PresetCommand, TheListShowsTypesGroupsAndRanges) {
-  const json list = json::parse(run_well({"list", "--json"}).out);
+  const json list = json::parse(run_well({"list", "--json"}).output);
   json vignette;
   for (const json& plugin : list["plugins"]) {
     if (plugin["short_name"] == "vignette") vignette = plugin["parameters"];
@@ -58,7 +58,7 @@ TEST_F(PresetCommand, TheListShowsTypesGroupsAndRanges) {
   EXPECT_EQ(colour["type"], "colour");
   EXPECT_EQ(colour["maximum"], 1.0);
   EXPECT_EQ(colour["default"], json({0.0, 0.0, 0.0, 1.0}));
-  const std::string text = run_well({"list"}).out;
+  const std::string text = run_well({"list"}).output;
   for (const char* part :
        {"point, 0 .. 1", "colour, 0 .. 1", "default 0.5 0.5", "Place: ", "(advanced)"}) {
     EXPECT_THAT(text, HasSubstr(part));
@@ -106,7 +106,7 @@ TEST_F(PresetCommand, PresetValuesThatDoNotFitAreWarnings) {
   EXPECT_EQ(ended.exit_code, 0);
   for (const char* part : {"version 0.9.0", "\"stops\" cannot be 99", "16 EV was taken",
                            "no parameter \"contrast\"", "no parameter \"gamma\""}) {
-    EXPECT_THAT(ended.err, HasSubstr(part));
+    EXPECT_THAT(ended.errors, HasSubstr(part));
   }
 }
 

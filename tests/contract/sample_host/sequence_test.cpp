@@ -96,12 +96,12 @@ TEST_F(Sequence, ExistingFramesAreSkipped) {
   write_bytes(folder / "out.0009.png", "the old one");
   std::filesystem::remove(folder / "in.9.png");  // not needed any more
   const Ended ended = run_well(frames("8-10", {"--skip-existing"}).arguments);
-  EXPECT_THAT(ended.out, HasSubstr("8 to 10: 2 written, 1 skipped"));
+  EXPECT_THAT(ended.output, HasSubstr("8 to 10: 2 written, 1 skipped"));
   EXPECT_EQ(read_bytes(folder / "out.0009.png"), "the old one");
   EXPECT_EQ(read_bytes(folder / "out.0010.png"), single(10));
   const Ended again = run(frames("8-10", {"--skip-existing"}).arguments);
   EXPECT_EQ(again.exit_code, 0);
-  EXPECT_THAT(again.err, HasSubstr("all frames exist already"));
+  EXPECT_THAT(again.errors, HasSubstr("all frames exist already"));
   make_inputs();
   run_well(frames("9-9").arguments);
   EXPECT_EQ(read_bytes(folder / "out.0009.png"), single(9));  // without the option it is replaced
@@ -119,8 +119,8 @@ TEST_F(Sequence, FramesBeforeADamagedOneStay) {
   write_bytes(folder / "in.9.png", bytes.substr(0, bytes.size() / 2));
   const Ended ended = run(frames("8-11").arguments);
   EXPECT_EQ(ended.exit_code, 3);
-  EXPECT_THAT(ended.err, testing::StartsWith("sample_host: error: frame 9: "));
-  EXPECT_THAT(ended.err, HasSubstr("truncated"));
+  EXPECT_THAT(ended.errors, testing::StartsWith("sample_host: error: frame 9: "));
+  EXPECT_THAT(ended.errors, HasSubstr("truncated"));
   EXPECT_EQ(read_bytes(folder / "out.0008.png"), single(8));
   EXPECT_THAT(folder.names(),
               ElementsAre("in.10.png", "in.11.png", "in.8.png", "in.9.png", "out.0008.png"));

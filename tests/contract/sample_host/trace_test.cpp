@@ -104,9 +104,9 @@ TEST_F(TraceCommand, AFullDiskLeavesNoHalfTrace) {
                      at("out.png"), "--plugin",      test_plugin("passes_on"),
                      "--trace",     at("trace.json")};
   const Ended ended = run_sample_host(start);
-  EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::output)) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("trace.json"));
-  EXPECT_THAT(ended.err, HasSubstr("File too large"));
+  EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::output)) << ended.errors;
+  EXPECT_THAT(ended.errors, HasSubstr("trace.json"));
+  EXPECT_THAT(ended.errors, HasSubstr("File too large"));
   EXPECT_THAT(folder.names(), ElementsAre("in.png", "out.png"));
 }
 

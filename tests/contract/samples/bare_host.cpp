@@ -7,18 +7,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "driver_by_name.hpp"
+#include "support/driver_by_name.hpp"
 
 namespace ctxbroker::test {
 namespace {
-
-template <typename... Parameters>
-void must(const char* symbol, Parameters... arguments) {
-  const CUresult status = driver_call(symbol, arguments...);
-  if (status != CUDA_SUCCESS) {
-    throw std::runtime_error(std::string(symbol) + " returned " + std::to_string(status));
-  }
-}
 
 void must_succeed(ctxb_status status, const char* function) {
   if (status < 0) {
@@ -67,12 +59,12 @@ std::vector<std::pair<const ctxb_plugin*, std::vector<ctxb_value>>>& snapshots()
 
 BareHost::BareHost(std::uint32_t width, std::uint32_t height) : width_(width), height_(height) {
   CUcontext primary = nullptr;
-  must("cuInit", 0U);
-  must("cuDevicePrimaryCtxRetain", &primary, 0);
-  must("cuCtxSetCurrent", primary);
-  must("cuStreamCreate", &stream_, static_cast<unsigned>(CU_STREAM_NON_BLOCKING));
-  must("cuMemAlloc_v2", &in_, std::size_t{16} * width * height);
-  must("cuMemAlloc_v2", &out_, std::size_t{16} * width * height);
+  check_driver_call("cuInit", 0U);
+  check_driver_call("cuDevicePrimaryCtxRetain", &primary, 0);
+  check_driver_call("cuCtxSetCurrent", primary);
+  check_driver_call("cuStreamCreate", &stream_, static_cast<unsigned>(CU_STREAM_NON_BLOCKING));
+  check_driver_call("cuMemAlloc_v2", &in_, std::size_t{16} * width * height);
+  check_driver_call("cuMemAlloc_v2", &out_, std::size_t{16} * width * height);
 }
 
 const ctxb_plugin& BareHost::load(const std::filesystem::path& library) {
@@ -101,7 +93,7 @@ const ctxb_plugin& BareHost::load(const std::filesystem::path& library) {
 std::vector<float> BareHost::process(const ctxb_plugin& plugin, const std::vector<float>& pixels) {
   std::vector<float> result(pixels.size());
   const std::size_t bytes = pixels.size() * sizeof(float);
-  must("cuMemcpyHtoD_v2", in_, static_cast<const void*>(pixels.data()), bytes);
+  check_driver_call("cuMemcpyHtoD_v2", in_, static_cast<const void*>(pixels.data()), bytes);
   const ctxb_buffer in = buffer(in_), out = buffer(out_);
   ctxb_job job{};
   job.size = sizeof job;
@@ -115,8 +107,8 @@ std::vector<float> BareHost::process(const ctxb_plugin& plugin, const std::vecto
     job.parameter_count = static_cast<std::uint32_t>(values.size());
   }
   must_succeed(plugin.process(&plugin, &job), "process");
-  must("cuStreamSynchronize", stream_);
-  must("cuMemcpyDtoH_v2", static_cast<void*>(result.data()), out_, bytes);
+  check_driver_call("cuStreamSynchronize", stream_);
+  check_driver_call("cuMemcpyDtoH_v2", static_cast<void*>(result.data()), out_, bytes);
   return result;
 }
 

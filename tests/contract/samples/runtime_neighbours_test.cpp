@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "bare_host.hpp"
-#include "child_process.hpp"
 #include "sample_runner.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker::test {
 namespace {

@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "broker/child_process.hpp"
 #include "scan_fixture.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

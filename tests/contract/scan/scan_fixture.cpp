@@ -6,14 +6,9 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "broker/child_process.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
-
-fs::path test_library(const std::string& name) {
-  const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
-  return bin.parent_path() / "test_plugins" / (name + ".so");
-}
 
 std::string text_of(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -25,18 +20,10 @@ void write_text(const fs::path& file, const std::string& text) {
 }
 
 ScanTest::ScanTest() {
-  std::string pattern = (fs::temp_directory_path() / "ctxb_scan_XXXXXX").string();
-  root = mkdtemp(pattern.data());
-  folder = root / "plugins";
   fs::create_directory(folder);
   for (const auto& [variable, value] : signals_stay_signals) {
     setenv(variable.c_str(), value.c_str(), 1);
   }
-}
-
-ScanTest::~ScanTest() {
-  std::error_code none;
-  fs::remove_all(root, none);
 }
 
 fs::path ScanTest::put(const std::string& library, const std::string& name) const {

@@ -8,13 +8,12 @@
 #include <string>
 
 #include "ctxbroker/scan.hpp"
+#include "support/temp_folder.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 
 namespace fs = std::filesystem;
-
-// Of the build's test libraries, by its name without ".so".
-fs::path test_library(const std::string& name);
 
 // The text of a file.
 std::string text_of(const fs::path& file);
@@ -23,7 +22,6 @@ void write_text(const fs::path& file, const std::string& text);
 class ScanTest : public ::testing::Test {
  protected:
   ScanTest();
-  ~ScanTest() override;
 
   // Puts a test library into the folder, under another name.
   fs::path put(const std::string& library, const std::string& name) const;
@@ -32,7 +30,8 @@ class ScanTest : public ::testing::Test {
   // The library that was found under that file name.
   static const ScannedLibrary& named(const ScanResult& found, const std::string& name);
 
-  fs::path root, folder;
+  const TempFolder temporary;
+  const fs::path root = temporary.path(), folder = root / "plugins";
 };
 
 }  // namespace ctxbroker

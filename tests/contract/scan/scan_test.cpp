@@ -4,11 +4,11 @@
 #include <fstream>
 #include <thread>
 
-#include "broker/child_process.hpp"
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/manifest.hpp"
 #include "scan_fixture.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -16,7 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "child_process.hpp"
+#include "support/child_process.hpp"
 #include "worker_fixture.hpp"
 
 namespace ctxbroker {

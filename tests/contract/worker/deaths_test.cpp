@@ -11,7 +11,7 @@
 #include <semaphore>
 #include <thread>
 
-#include "child_process.hpp"
+#include "support/child_process.hpp"
 #include "worker_fixture.hpp"
 
 namespace ctxbroker {

@@ -8,7 +8,7 @@
 
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/stream.hpp"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 #include "worker_fixture.hpp"
 
 namespace ctxbroker {

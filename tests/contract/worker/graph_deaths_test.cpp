@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "child_process.hpp"
 #include "graph_fixture.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -13,7 +13,7 @@
 #include "ctxbroker/stream.hpp"
 #include "groups_fixture.hpp"
 #include "no_descriptors.hpp"
-#include "raw_driver.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {

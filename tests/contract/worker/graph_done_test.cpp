@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "groups_fixture.hpp"
-#include "left.hpp"
+#include "support/left.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -2,7 +2,7 @@
 // Pictures while a process of the graph is away: WorkerGraphOptions::dry_while_away. Which ones are
 // dry, and when the process is back.
 #include "dry_pictures_fixture.hpp"
-#include "left.hpp"
+#include "support/left.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -10,10 +10,10 @@
 #include <optional>
 #include <set>
 
-#include "child_process.hpp"
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/policy.hpp"
 #include "groups_fixture.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "ctxbroker/device_memory.hpp"
 #include "groups_fixture.hpp"
-#include "held_process.hpp"
-#include "left.hpp"
+#include "support/held_process.hpp"
+#include "support/left.hpp"
 
 namespace ctxbroker {
 namespace {

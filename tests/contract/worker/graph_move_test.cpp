@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "child_process.hpp"
 #include "graph_fixture.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -6,8 +6,8 @@
 #include <future>
 #include <thread>
 
-#include "held_process.hpp"
-#include "left.hpp"
+#include "support/held_process.hpp"
+#include "support/left.hpp"
 #include "worker_fixture.hpp"
 
 namespace ctxbroker {

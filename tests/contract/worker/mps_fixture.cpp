@@ -53,9 +53,6 @@ bool is_alive(int process) {
 }  // namespace
 
 FakeMps::FakeMps(const FakeMpsWays& ways) {
-  std::string name = (std::filesystem::temp_directory_path() / "fake_mps_XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder for the test");
-  folder_ = name;
   std::filesystem::create_directory(servers());
   std::string text = script;
   const auto put = [&](const std::string& place, const std::string& line) {
@@ -70,7 +67,6 @@ FakeMps::FakeMps(const FakeMpsWays& ways) {
 
 FakeMps::~FakeMps() {
   for (const int process : alive()) ::kill(process, SIGKILL);
-  std::filesystem::remove_all(folder_);
 }
 
 MpsServerOptions FakeMps::options() const {
@@ -81,7 +77,7 @@ MpsServerOptions FakeMps::options() const {
 }
 
 std::vector<int> FakeMps::started() const {
-  std::istringstream numbers(content(folder_ / "processes"));
+  std::istringstream numbers(content(temporary_ / "processes"));
   return {std::istream_iterator<int>(numbers), {}};
 }
 
@@ -99,7 +95,7 @@ std::size_t FakeMps::folders() const {
 }
 
 std::string FakeMps::environment() const {
-  return content(folder_ / "environment");
+  return content(temporary_ / "environment");
 }
 
 }  // namespace ctxbroker

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ctxbroker/mps_server.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker {
 
@@ -27,8 +28,8 @@ class FakeMps {
   FakeMps& operator=(const FakeMps&) = delete;
   ~FakeMps();
 
-  const std::filesystem::path& folder() const { return folder_; }
-  std::filesystem::path program() const { return folder_ / "nvidia-cuda-mps-control"; }
+  const std::filesystem::path& folder() const { return temporary_.path(); }
+  std::filesystem::path program() const { return temporary_ / "nvidia-cuda-mps-control"; }
   MpsServerOptions options() const;
   // The daemons and servers that have started, those that live, and the folders that are there.
   std::vector<int> started() const;
@@ -38,8 +39,8 @@ class FakeMps {
   std::string environment() const;
 
  private:
-  std::filesystem::path servers() const { return folder_ / "s"; }
-  std::filesystem::path folder_;
+  std::filesystem::path servers() const { return temporary_ / "s"; }
+  TempFolder temporary_;
 };
 
 }  // namespace ctxbroker

@@ -14,8 +14,8 @@
 #include <thread>
 #include <utility>
 
-#include "child_process.hpp"
 #include "mps_fixture.hpp"
+#include "support/child_process.hpp"
 #include "worker_fixture.hpp"
 
 namespace ctxbroker {

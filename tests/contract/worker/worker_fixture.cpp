@@ -9,7 +9,7 @@
 #include <iterator>
 #include <thread>
 
-#include "child_process.hpp"
+#include "support/child_process.hpp"
 
 namespace ctxbroker {
 

@@ -15,8 +15,8 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/worker.hpp"
-#include "left.hpp"
 #include "module/acts.hpp"
+#include "support/left.hpp"
 
 namespace ctxbroker {
 

@@ -16,7 +16,7 @@
 #include <sstream>
 #include <thread>
 
-#include "child_process.hpp"
+#include "support/child_process.hpp"
 #include "worker_fixture.hpp"
 
 namespace ctxbroker {
@@ -53,12 +53,9 @@ TEST_F(WorkerTest, RunsAProgramOfTheHosts) {
 }
 
 TEST_F(WorkerTest, AProgramStartedByHandSaysWhatItIs) {
-  const std::string command = worker_file("worker_own_program").string() + " 2>&1 </dev/null";
-  FILE* const output = popen(command.c_str(), "r");
-  std::array<char, 200> line{};
-  EXPECT_NE(fgets(line.data(), line.size(), output), nullptr);
-  EXPECT_EQ(WEXITSTATUS(pclose(output)), 2);
-  EXPECT_THAT(line.data(), HasSubstr("a host that starts it"));
+  const ChildResult child = ChildProcess({{worker_file("worker_own_program")}, {}}).wait();
+  EXPECT_EQ(child.exit_code, 2);
+  EXPECT_THAT(child.output, HasSubstr("a host that starts it"));
 }
 
 constexpr int worker_socket = 3;

@@ -10,7 +10,7 @@
 #include "files/audio_file.hpp"
 #include "files/planar.hpp"
 #include "fixtures/audio_fixture.hpp"
-#include "fixtures/temp_folder.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::sample_host::test {
 namespace {

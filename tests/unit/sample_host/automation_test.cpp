@@ -7,7 +7,7 @@
 #include <map>
 
 #include "failure_matcher.hpp"
-#include "fixtures/temp_folder.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::sample_host::test {
 namespace {

@@ -18,7 +18,7 @@
 #include "files/image_file.hpp"
 #include "fixtures/exr_fixture.hpp"
 #include "fixtures/png_fixture.hpp"
-#include "fixtures/temp_folder.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::sample_host::test {
 namespace {

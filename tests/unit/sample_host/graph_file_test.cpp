@@ -12,8 +12,8 @@
 #include "../broker/json_schema.hpp"
 #include "exit_code.hpp"
 #include "failure_matcher.hpp"
-#include "fixtures/temp_folder.hpp"
 #include "graph_plan.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::fixtures {
 extern const std::string_view graph_schema, beep, compositing, mixing, running_sample_host;

@@ -9,7 +9,7 @@
 
 #include "files/png_file.hpp"
 #include "fixtures/png_fixture.hpp"
-#include "fixtures/temp_folder.hpp"
+#include "support/temp_folder.hpp"
 
 namespace ctxbroker::sample_host::test {
 namespace {

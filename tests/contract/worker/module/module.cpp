@@ -24,7 +24,8 @@
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/worker_module.h"
-#include "driver_by_name.hpp"
+#include "support/driver_by_name.hpp"
+#include "support/kernels.hpp"
 #include "worker/futex.hpp"
 #include "worker/layout.hpp"
 
@@ -204,20 +205,6 @@ bool lie(std::uint32_t act) {
 
 // ---- The device, through a broker of the worker's own -----------------------------------------
 
-constexpr const char* kernels = R"(.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry falls() { trap; ret; }
-.visible .entry strays() {
-  .reg .b64 %a;
-  .reg .b32 %v;
-  mov.u64 %a, 64;
-  mov.u32 %v, 1;
-  st.global.u32 [%a], %v;
-  ret;
-}
-)";
-
 ctxb_status on_device(const char* kernel) {
   BrokerOptions options;
   options.host_name = "worker";
@@ -226,7 +213,8 @@ ctxb_status on_device(const char* kernel) {
   const int status = tenant.run(0, [&] {
     CUmodule module = nullptr;
     CUfunction function = nullptr;
-    CUresult result = driver_call("cuModuleLoadData", &module, static_cast<const void*>(kernels));
+    const auto* const text = static_cast<const void*>(kernels_ptx);
+    CUresult result = driver_call("cuModuleLoadData", &module, text);
     if (result == CUDA_SUCCESS) {
       result = driver_call("cuModuleGetFunction", &function, module, kernel);
     }
@@ -383,9 +371,9 @@ ctxb_status handle(const ctxb_worker_message* message, ctxb_worker_reply* reply)
       return CTXB_OK;
     }
     case device_trap:
-      return on_device("falls");
+      return on_device("trap");
     case device_fault:
-      return on_device("strays");
+      return on_device("crash");
     default:
       if (lie(message->type)) return CTXB_OK;
       perform(static_cast<Act>(message->type));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "held_process.hpp"
+#include "support/held_process.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>

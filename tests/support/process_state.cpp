@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "process_state.hpp"
+#include "support/process_state.hpp"
 
 #include <chrono>
 #include <filesystem>

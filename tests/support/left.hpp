@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers leave in the host's process.
+// Counts what workers leave in the host's process.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace ctxbroker {
 // The processes that this one has started, zombies included.
 std::vector<int> children();
 
-// What this process has: children (zombies included), pieces of workers' shared memory that it
+// Counts of this process: children (zombies included), pieces of workers' shared memory that it
 // maps, open descriptors and threads.
 struct Left {
   std::size_t children, mappings, descriptors, threads;

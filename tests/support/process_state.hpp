@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process holds of the operating system: for tests that look for drift.
+// Counts what this process holds of the operating system, for tests that look for drift.
 #pragma once
 
 #include <cstddef>

@@ -26,7 +26,7 @@ class HeldProcess {
   pid_t thread_ = 0;
 };
 
-// Whether there is such a process, which may be dying or a zombie.
+// Tells whether there is such a process, which may be dying or a zombie.
 bool exists(int process);
 // Waits for the end of that, at most 20 s.
 bool goes(int process);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver as every other code of the process finds it: by its name. Behind the gate, when there
-// is one.
+// The driver's functions, called by name. Other code of the process finds the driver by its name,
+// too, and so behind the gate, when there is one.
 #pragma once
 
 #include <cuda.h>
@@ -18,25 +18,41 @@ inline void* driver_function_by_name(const char* symbol) {
   return dlsym(driver, symbol);
 }
 
-// What finds the functions that driver_call calls. A test whose own code is not behind the gate may
+// Calls a function that was looked up; the arguments have to have its very types.
+template <typename... Parameters>
+CUresult call_found(void* found, const char* symbol, Parameters... arguments) {
+  if (found == nullptr) throw std::runtime_error(std::string(symbol) + ": not there");
+  return reinterpret_cast<CUresult (*)(Parameters...)>(found)(arguments...);
+}
+
+inline void check_success(CUresult status, const char* symbol) {
+  if (status != CUDA_SUCCESS)
+    throw std::runtime_error(std::string(symbol) + " returned " + std::to_string(status));
+}
+
+// Finds the functions that driver_call calls. A test whose own code is not behind the gate may
 // set the look-up of a library that is.
 inline void* (*driver_look_up)(const char* symbol) = driver_function_by_name;
 
 template <typename... Parameters>
 CUresult driver_call(const char* symbol, Parameters... arguments) {
-  auto* const function = reinterpret_cast<CUresult (*)(Parameters...)>(driver_look_up(symbol));
-  if (function == nullptr) throw std::runtime_error(std::string(symbol) + ": not there");
-  return function(arguments...);
+  return call_found(driver_look_up(symbol), symbol, arguments...);
 }
 
-// What is current on the calling thread.
+// Throws std::runtime_error unless the call succeeds.
+template <typename... Parameters>
+void check_driver_call(const char* symbol, Parameters... arguments) {
+  check_success(driver_call(symbol, arguments...), symbol);
+}
+
+// The context that is current on the calling thread.
 inline CUcontext current() {
   CUcontext context = nullptr;
   driver_call("cuCtxGetCurrent", &context);
   return context;
 }
 
-// All that is, bottom first.
+// All contexts of the calling thread, bottom first.
 using Stack = std::vector<CUcontext>;
 inline Stack stack() {
   Stack taken;
@@ -47,7 +63,7 @@ inline Stack stack() {
   return taken;
 }
 
-// Whose memory this is; null: nobody's.
+// The context that this memory belongs to, or null.
 inline CUcontext context_of(CUdeviceptr address) {
   CUcontext context = nullptr;
   driver_call("cuPointerGetAttribute", static_cast<void*>(&context), CU_POINTER_ATTRIBUTE_CONTEXT,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often the calling thread has allocated memory: operator new, malloc and their kin, wherever
-// in the process they are called from. The program that links this replaces malloc.
+// Counts how often the calling thread has allocated memory: operator new, malloc and their kin,
+// wherever in the process they are called from. The program that links this replaces malloc.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "software_controls.hpp"
+#include "support/software_controls.hpp"
 
 #include <dlfcn.h>
 

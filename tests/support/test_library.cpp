@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "test_library.hpp"
+#include "support/test_library.hpp"
 
 #include <cstdlib>
 #include <string_view>

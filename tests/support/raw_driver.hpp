@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's own functions, for tests that look at what the broker did to a thread.
+// The driver's own functions, past the gate: for tests that look at what the broker did to a
+// thread.
 #pragma once
 
 #include <cuda.h>
@@ -7,12 +8,26 @@
 #include <string>
 #include <vector>
 
+#include "support/driver_by_name.hpp"
+
 namespace ctxbroker {
 
-// Of the driver that is loaded already from this file.
 class RawDriver {
  public:
+  // Takes the driver that is loaded already from this file.
   explicit RawDriver(const std::string& path);
+
+  // A function of the driver, or null.
+  void* find(const char* symbol) const noexcept;
+  template <typename... Parameters>
+  CUresult call(const char* symbol, Parameters... arguments) const {
+    return call_found(find(symbol), symbol, arguments...);
+  }
+  // Throws std::runtime_error unless the call succeeds.
+  template <typename... Parameters>
+  void check_call(const char* symbol, Parameters... arguments) const {
+    check_success(call(symbol, arguments...), symbol);
+  }
 
   void init() const;
   CUcontext make_context() const;  // current afterwards
@@ -28,8 +43,6 @@ class RawDriver {
   unsigned primary_flags(int device) const;
   void set_primary_flags(int device, unsigned flags) const;
   CUresult synchronize() const;  // the current context
-  // Calls a function that takes a device and nothing else; what it returned.
-  CUresult on_device(const char* symbol, int device) const;
   bool can_access_peer(int device, int peer) const;
   CUresult fill(CUdeviceptr address, unsigned char value, std::size_t bytes) const;
   // Enqueues a fill with floats.
@@ -43,13 +56,11 @@ class RawDriver {
   void push(CUcontext context) const;
   void pop_if_any() const;
   void pop() const;
-  // Runs a kernel that faults in the current context, which ends CUDA in the process; what waiting
-  // for it returned.
+  // Runs a kernel that faults in the current context, which ends CUDA in the process. Returns the
+  // status of waiting for it.
   CUresult fault() const;
 
  private:
-  template <typename Function>
-  Function* function(const char* symbol) const;
   void* library_;
 };
 
@@ -57,7 +68,7 @@ class RawDriver {
 class Entered {
  public:
   Entered(const RawDriver& driver, CUcontext context) : driver_(driver) { driver.push(context); }
-  // What cannot be popped ends the test program.
+  // Ends the test program if the context cannot be popped.
   ~Entered() { driver_.pop(); }  // NOLINT(bugprone-exception-escape)
   Entered(const Entered&) = delete;
   Entered& operator=(const Entered&) = delete;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "left.hpp"
+#include "support/left.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "process_state.hpp"
+#include "support/process_state.hpp"
 
 namespace ctxbroker {
 std::vector<int> children() {
