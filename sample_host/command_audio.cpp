@@ -119,7 +119,8 @@ void check_inputs(const GraphPlan& plan, const std::vector<Source>& sources) {
   }
 }
 
-// As GraphPort has them: if all ports have the same number, it is the jobs', however large.
+// Returns the numbers as GraphPort has them: 0 for all ports if they have the same number, which is
+// then the jobs', however large.
 std::vector<std::uint32_t> channels_for_graph(const std::vector<std::size_t>& channels,
                                               bool all_alike) {
   if (all_alike) return std::vector<std::uint32_t>(channels.size(), 0);
@@ -249,7 +250,7 @@ class Mix {
     }
   }
 
-  // Where a chunk has the output of the block that begins at its frame `at`.
+  // Returns where a chunk has the output of the block that begins at the chunk's frame `at`.
   std::size_t place(std::size_t output, std::size_t at) const {
     return sinks_[output] != nullptr ? at * sinks_[output]->channels()
                                      : at / options_.block * words_of(result_bytes_[output]);
@@ -364,7 +365,7 @@ class Mix {
   const Options& options_;
   const GraphPlan& plan_;
   std::vector<Source> sources_;
-  // Of each output: either one.
+  // Each output has one of these two.
   std::vector<std::unique_ptr<Sink>> sinks_;
   std::vector<std::unique_ptr<ResultsFile>> results_;
   std::vector<std::uint32_t> result_bytes_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the plug-ins are: in this process, or in a worker process (--isolate, and after a fault
+// The plug-ins' place: in this process, or in a worker process (--isolate, and after a fault
 // --on-fault=move). Session does not know which.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace ctxbroker::sample_host {
 
 constexpr std::size_t trace_memory = std::size_t{256} << 20;  // bytes, for --trace
 
-// What the host gives and gets.
+// The formats of what the host gives and gets.
 struct EndFormats {
   std::vector<std::uint32_t> input_channels, output_channels;  // of each port; 0: as usual
   SampleType samples = SampleType::float32;

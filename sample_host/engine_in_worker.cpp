@@ -27,7 +27,7 @@ namespace {
 WorkerGraphDescription describe_graph(const Options& options, const GraphPlan& plan) {
   std::optional<ScanResult> found;  // only when a name needs it
   WorkerGraphDescription description;
-  // What formats they have is known when the graph is activated.
+  // The formats of the ports are known when the graph is activated.
   description.inputs = graph_ports(plan.inputs, {}, SampleType::float32);
   description.outputs = graph_ports(plan.outputs, {}, SampleType::float32);
   for (const PlannedNode& planned : plan.nodes) {
@@ -98,7 +98,7 @@ WorkerGraphOptions worker_options(const Options& options, const GraphPlan& plan)
   return made;
 }
 
-// Whether the user wants plug-ins in this process.
+// Returns whether the user wants plug-ins in this process.
 bool has_some_in_host(const Options& options) {
   if (options.isolate == WorkerGrouping::in_host) return true;
   if (options.policy.empty()) return false;
@@ -218,7 +218,7 @@ class InWorker final : public Engine {
   TimelineSummary write_timeline(const TimelineSink& sink) override {
     return told([&] { return graph_->write_timeline(sink); });
   }
-  // Of a worker that has ended, nothing is known any more.
+  // Returns empty metrics after the worker has ended, because nothing is known of it then.
   BrokerMetrics end() override {
     BrokerMetrics last;
     if (!first_exit()) {

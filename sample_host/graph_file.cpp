@@ -247,7 +247,7 @@ void read_automation(const Json& value, const Location& location, Reading& readi
   reading.plan.automation = reading.folder / file_name(value, location);
 }
 
-// What a graph without inputs makes.
+// Reads a size or a rate of the data that a graph without inputs makes.
 template <std::uint32_t Generated::*member>
 void read_count(const Json& value, const Location& location, Generated& generated) {
   const auto count = json::whole_number(value, 1'000'000);

@@ -88,7 +88,7 @@ const char* to_string(ResultType type) noexcept {
 
 namespace {
 
-// What the options say of a graph without inputs replaces what its file says.
+// Lets the options replace what the file says about the data of a graph without inputs.
 void set_generated(GraphPlan& plan, const Options& options) {
   Generated& made = plan.generated;
   if (options.size) {

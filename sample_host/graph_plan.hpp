@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run connects: plug-ins, the graph's ports and the files at them. It comes from a graph
+// The plan of a run: the plug-ins, the graph's ports and the files at them. It comes from a graph
 // file or from a row of --plugin.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace ctxbroker::sample_host {
 
-// How a file of results writes them: the bytes as they are, or as numbers.
+// The form of the results in a file: the bytes as they are, or numbers.
 enum class ResultType { hex, float32, int32, uint32 };
 const char* to_string(ResultType type) noexcept;  // "float32"
 
@@ -32,7 +32,7 @@ struct PlannedPort {
   bool is_results() const { return file.extension() == ".json"; }
 };
 
-// What a graph without inputs makes. 0: not set.
+// The size of the image or sound that a graph without inputs makes. 0: not set.
 struct Generated {
   std::uint32_t width = 0, height = 0;  // images: pixels
   double seconds = 0;                   // audio

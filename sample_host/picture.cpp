@@ -123,7 +123,7 @@ PixelBytes pixel_bytes(const GraphPlan& plan, SampleType samples) {
 
 namespace {
 
-// What outputs are like in a graph without inputs.
+// Returns an image that outputs are like if the graph has no inputs.
 Image blank(const Generated& generated) {
   Image image;
   image.width = generated.width;

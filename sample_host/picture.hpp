@@ -48,7 +48,7 @@ class Picture {
   // is of each output; 0: it is an image.
   // With `keeps_inputs` no output takes the memory of an input.
   JobBuffers buffers(const std::vector<std::uint32_t>& result_bytes, bool keeps_inputs);
-  // What the job gave to an output of results.
+  // Returns what the job gave to an output of results.
   const void* results(std::size_t output) const { return narrow_outputs_[output].data(); }
   // When the job is finished: each file is then complete or not there. Any thread. Throws Failure.
   void write(const Options& options);
@@ -60,8 +60,7 @@ class Picture {
   std::uint64_t job = 0;  // what Graph::submit said
 
  private:
-  // Where the graph reads or writes a port that does not have four channels, or results as their
-  // bytes.
+  // The memory of a port that does not have four channels, or of results as their bytes.
   using Samples = std::vector<float>;
 
   bool can_be_halves() const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run did: a few lines and one table for people, the same and more as JSON for programs.
+// The report of a run: a few lines and one table for people, the same and more as JSON for
+// programs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -40,7 +41,7 @@ struct FileFacts {
   std::uint64_t frames = 0;  // recordings
 };
 
-// Of a sequence.
+// The facts about a sequence.
 struct FrameFacts {
   FrameRange range;
   std::size_t written = 0;

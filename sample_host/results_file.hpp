@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What analysers give, as JSON: one row for each job.
+// Files of analysers' results, as JSON: one row for each job.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ctxbroker::sample_host {
 
-// How many floats hold so many bytes.
+// Returns how many floats hold so many bytes.
 std::size_t words_of(std::uint32_t result_bytes) noexcept;
 
 // One thread at a time.

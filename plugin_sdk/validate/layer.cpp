@@ -24,7 +24,7 @@ struct Layer {
   std::mutex mutex;
   Plan plan;
   Seen seen;
-  // What create returned, as it was, and how often it was returned and not yet destroyed.
+  // The table that create returned, as it was, and how often it was returned and not yet destroyed.
   struct Original {
     ctxb_plugin table{};
     int users = 0;

@@ -15,14 +15,14 @@ namespace {
 
 // An address is a multiple of 16 and of nothing larger, which is all that plugin.h promises.
 constexpr std::size_t band = 4096 + 16;
-// What guards a buffer. An input's differs from an output's, because a kernel that goes too far in
-// both copies the one to the other.
+// Returns a byte of the band that guards a buffer. An input's bytes differ from an output's,
+// because a kernel that goes too far in both copies the one to the other.
 unsigned char guard_byte(std::size_t at, bool is_input) {
   return static_cast<unsigned char>(at * 29 + (is_input ? 0xB7 : 0x4C));
 }
 constexpr std::chrono::seconds longest_hold{2};
-// How long the inputs stay away after process. Work outside of the job's stream may start late on a
-// busy machine, and has to start before they arrive to be seen.
+// The time for which the inputs stay away after process. Work outside of the job's stream may start
+// late on a busy machine. It is seen only if it starts before they arrive.
 constexpr std::chrono::milliseconds inputs_arrive_after{100};
 
 void check_call(CUresult status, const char* call) {

@@ -17,7 +17,7 @@
 namespace ctxbroker::validate {
 namespace {
 
-// What the layer saw in five warm jobs of a real-time activation.
+// Returns what the layer saw in five warm jobs of a real-time activation.
 Seen realtime_jobs(Trial& trial) {
   if (!can_watch()) throw Skipped("this build has a sanitizer, which has a heap of its own");
   Rig rig(trial);

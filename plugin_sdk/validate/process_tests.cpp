@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What process reads, writes and calls.
+// Tests of what process reads, writes and calls.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -59,7 +59,7 @@ bool is_poison(const Bytes& bytes, std::size_t at, std::size_t count, std::uint3
   return true;
 }
 
-// Where the plug-in broke a rule of lent memory with the sizes of `setup`.
+// Checks that the plug-in leaves the bands around lent memory alone, with the sizes of `setup`.
 void check_bands(Rig& rig, const Setup& setup, const std::string& with) {
   const Seen seen = run_lent(rig, setup, lending());
   const std::string text = first_of(seen, Mishap::guard_band);

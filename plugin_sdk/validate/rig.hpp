@@ -43,7 +43,7 @@ class Rig {
 
   // "FUNCTION: what" of each strike so far.
   std::vector<std::string> strikes() const;
-  // What the library's tenant has done and holds.
+  // Returns what the library's tenant has done and holds.
   TenantMetrics metrics() const;
 
  private:
@@ -57,7 +57,7 @@ class Rig {
   std::unique_ptr<PluginLibrary> library_;
 };
 
-// How a bench feeds its instance.
+// The settings with which a bench feeds its instance.
 struct Setup {
   ActivationSizes sizes;
   std::uint32_t channels = 0;  // of each port that takes so many; 0: 4 for images, 2 for audio
@@ -111,7 +111,7 @@ class Bench {
 // A number from 0 to 1 that depends on all arguments.
 double number_at(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) noexcept;
 
-// Where two runs differ: "output 0, float 17: 0.5 instead of 0.25"; empty: nowhere.
+// Returns where two runs differ: "output 0, float 17: 0.5 instead of 0.25"; empty: they do not.
 std::string difference(const std::vector<Bytes>& is, const std::vector<Bytes>& should,
                        double tolerance = 0);
 

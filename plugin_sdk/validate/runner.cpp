@@ -250,7 +250,7 @@ std::vector<Result> run_ladder(const Options& options,
   };
   std::map<const Test*, Result> of_file;  // it has no milestones
   keep(run_scope(options, Scope::file, {}, of_file));
-  // Which plug-ins there are is asked whatever is wanted.
+  // This test runs whatever tests are wanted, because it finds the plug-ins.
   std::map<const Test*, Result> of_library;
   const Test* const loads = find_test("load.loads");
   of_library[loads] = run_in_child(options, *loads, "");

@@ -14,7 +14,7 @@
 
 namespace ctxbroker::validate {
 
-// Where a test runs.
+// One run of a test, with what the test is given.
 struct Trial {
   std::filesystem::path file;  // the plug-in library
   std::string plugin{};        // its id; empty for a test of the file or of the library
@@ -42,13 +42,14 @@ inline void check_that(bool holds, const std::string& otherwise) {
 enum class Outcome { pass, fail, skip, crash, hang };
 const char* to_string(Outcome outcome) noexcept;
 
-// What a test looks at. A test of a file loads nothing.
+// The subject of a test. A test of a file loads nothing.
 enum class Scope { file, library, plugin };
 
-// What has to work before a test can say anything. The tests that find out are its milestones.
+// The step that has to work before a test can say anything. The tests that find out are its
+// milestones.
 enum class Needs { nothing, load, create, activate, process };
 
-// For which plug-ins a rule holds.
+// The plug-ins for which a rule holds.
 struct Applies {
   const char* text;                      // "image plug-ins"
   bool (*to)(const PluginDescription&);  // null: to all

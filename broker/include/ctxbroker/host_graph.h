@@ -59,8 +59,8 @@ typedef struct ctxb_graph_edge {
   const char* to;    /**< An output of the graph, or an input port. */
 } ctxb_graph_edge;
 
-/** What a graph is made of. Order does not matter, except that jobs name the graph's ports by their
- * position. An array may be null if its count is 0. */
+/** Describes a graph: its ports, nodes and edges. Order does not matter, except that jobs name the
+ * graph's ports by their position. An array may be null if its count is 0. */
 typedef struct ctxb_graph_description {
   uint32_t size;                  /**< sizeof(ctxb_graph_description). */
   uint32_t input_count;           /**< Of inputs. 0: everything is generated. */
@@ -90,7 +90,7 @@ typedef struct ctxb_graph_description {
  * @param data  ctxb_graph_options.on_done_data. */
 typedef void (*ctxb_job_function)(void* data, uint64_t job);
 
-/** How a graph runs its jobs. All members may be 0. */
+/** Options for how a graph runs its jobs. All members may be 0. */
 typedef struct ctxb_graph_options {
   uint32_t size;           /**< sizeof(ctxb_graph_options). */
   uint32_t jobs_in_flight; /**< The most jobs that are submitted and not yet finished: 1 to 64. Each
@@ -162,7 +162,7 @@ typedef struct ctxb_parameter_change {
   uint32_t reserved;       /**< 0. */
 } ctxb_parameter_change;
 
-/** What a block of audio has besides its samples. */
+/** The events of a block of audio: changes of parameters, and the state of the host's song. */
 typedef struct ctxb_job_events {
   uint32_t size;         /**< sizeof(ctxb_job_events). */
   uint32_t change_count; /**< Of changes, at most ctxb_graph_options.changes_per_job. */

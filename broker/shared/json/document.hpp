@@ -22,7 +22,7 @@ class DocumentError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Where in which document.
+// A place in a document.
 struct Location {
   std::string document;  // "policy \"p.json\""
   std::string path;      // "$.by_id[\"com.example.blur\"].lease"; empty: the document as a whole
@@ -35,7 +35,7 @@ struct Location {
 Location member(const Location& of, const std::string& name);
 Location element(const Location& of, std::size_t index);
 
-// As in JSON, on one line whatever it holds.
+// Returns the text as a JSON string, on one line whatever it holds.
 std::string quoted(const std::string& text);
 // "the number 7", "an array": what was found.
 std::string described(const Json& value);

@@ -136,7 +136,8 @@ CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
 }
 
 std::optional<CUresult> HungWork::end(EndRequest ending) {
-  // What the family's own thread ends follows from an ending that was put off.
+  // The family's own thread performs an ending at once, because it cannot wait for itself. Such an
+  // ending follows from an earlier one.
   if (is_own_thread() || (!ending.may_wait && !any())) {
     return settled(ending, ending.perform());
   }
@@ -204,7 +205,8 @@ void HungWork::work(Lock& lock) {
   }
 }
 
-// What they keep alive may end here, which this thread may do.
+// Looks at each marker once, and drops those whose work has ended. A thing that a dropped marker
+// kept alive may end here, which this thread may do.
 void HungWork::look(Lock& lock) {
   std::vector<std::function<bool()>> looked_at = std::move(markers_);
   markers_.clear();
@@ -293,7 +295,8 @@ std::vector<PutOff> HungWork::put_off() const {
   return list;
 }
 
-// What is left keeps leases alive whose device may be gone by then: it is never ended.
+// Leaves for good what is still put off. It keeps leases alive whose device may be gone by then, so
+// it must never be ended.
 void HungWork::abandon() noexcept {
   Lock lock(mutex_);
   abandoned_ = true;

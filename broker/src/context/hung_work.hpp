@@ -94,17 +94,17 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
 
   std::chrono::milliseconds limit() const noexcept { return limit_; }
 
-  // Whether work of the family is known to hang: a lease's work did not end in its time.
+  // Returns whether work of the family is known to hang: a lease's work did not end in its time.
   bool is_hung() const noexcept { return hung_.load(std::memory_order_acquire); }
-  // Whether what would wait for work is put off: because work hangs, or because a call has waited
+  // Returns whether endings that would wait for work are put off: work hangs, or a call has waited
   // for longer than the limit and nobody knows yet for what.
   bool any() const noexcept { return any_.load(std::memory_order_acquire); }
-  // The same for all families of the process.
+  // Returns whether any() is true for a family of the process.
   static bool anywhere() noexcept { return hung_families.load(std::memory_order_acquire) != 0; }
-  // Nothing is hung, nothing is put off, and no ending is under way.
+  // Returns whether nothing hangs, nothing is put off, and no ending is under way.
   bool idle() const noexcept;
-  // Whether what has to come after the family's work has to be queued in it. On its own thread,
-  // everything that came before is done.
+  // Returns whether a step that has to come after the family's work has to be queued in the family.
+  // On its own thread, everything that came before is done.
   bool has_to_be_awaited() const noexcept { return !is_own_thread() && !idle(); }
 
   // Work hangs until `has_ended` says true. It is asked every few milliseconds by the family's own
@@ -161,7 +161,8 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   void block() noexcept;
   bool is_own_thread() const noexcept;
 
-  // Of the process, because the gate asks on every wait before it knows in which context it is.
+  // The number of families for which any() is true. It is the process's, because the gate reads it
+  // on every wait, before it knows the context.
   static inline constinit std::atomic<int> hung_families{0};
 
   const std::string name_;

@@ -135,7 +135,8 @@ CUresult Lease::in_each_context(Wait&& wait) noexcept {
   return status;
 }
 
-// Beside hung work it is put off. What is put off in the family after it has waited for it, then.
+// Waits for all work in the lease. Beside hung work, the wait is put off. Endings of the family
+// that are put off later come after it.
 bool Lease::synchronize() noexcept {
   try {
     const auto status = family_->end({tenant_, "", 0, true, true, [self = shared_from_this()] {
@@ -226,7 +227,7 @@ LeaseState Lease::state() const noexcept {
 bool Lease::end_generation(Phase how) noexcept {
   Phase before = Phase::ready;
   bool ended = phase_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
-  // What was given up can turn out to be dead.
+  // A lease that was given up can turn out to be dead.
   if (!ended && how == Phase::dead && before == Phase::given_up) {
     ended = phase_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
   }
@@ -259,8 +260,8 @@ void Lease::give_up(const std::string& reason) noexcept {
   });
 }
 
-// Whether the work that is there now has ended is asked of the stream. A default stream is that of
-// the context that is current.
+// Puts endings in the family off until the work that is in the stream now has ended. Null stands
+// for the default streams of all contexts of the lease.
 void Lease::put_off_until_done(CUstream stream) noexcept {
   try {
     family_->add([self = shared_from_this(), stream] {

@@ -26,7 +26,7 @@
 
 namespace ctxbroker::detail {
 
-// Where a resource lives, which decides what ends it.
+// The place where a resource lives. It decides what ends the resource.
 enum class Home {
   context,  // with the context: streams
   memory,   // with memory, modules and events: in the primary when the lease is green, which
@@ -181,8 +181,8 @@ class Lease : public std::enable_shared_from_this<Lease> {
   static constexpr CUresult gone = CUDA_ERROR_DEINITIALIZED;  // nothing that anybody is told of
   std::optional<CUresult> give_back(Thing thing) noexcept;
 
-  // How many threads have its context current without a guard; they hold the counter, not the
-  // lease. While there is one, the context is not ended.
+  // The number of threads that have its context current without a guard. They hold the counter, not
+  // the lease. As long as there is such a thread, the context is not ended.
   const std::shared_ptr<Borrowers>& borrowers() const noexcept { return borrowers_; }
 
   LeaseCounters& counters() const noexcept { return counters_; }

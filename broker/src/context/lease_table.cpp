@@ -91,7 +91,7 @@ std::shared_ptr<Lease> LeaseTable::find(TenantId tenant, int device) const {
 
 bool LeaseTable::shut_down() {
   filler_.stop();
-  // What still has one is a closed tenant's object, or waits for hung work.
+  // A lease that still exists belongs to the object of a closed tenant, or waits for hung work.
   std::vector<std::shared_ptr<Lease>> left;
   {
     const std::lock_guard lock(mutex_);

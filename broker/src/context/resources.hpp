@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What belongs to a lease's context and ends with its owner: streams, events, memory, modules.
+// Resources that belong to a lease's context and end with their owner: streams, events, memory,
+// modules.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace ctxbroker::detail {
 
-// How a handle of one type ends; see Lease::Thing.
+// Describes how a handle of one type is ended; see Lease::Thing.
 template <typename Handle>
 struct EndOf {
   CUresult (*DriverTable::*call)(Handle);

@@ -23,7 +23,7 @@ constexpr auto by_descriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 // A smaller allocation may lie in a block with others, which would be shared too.
 constexpr std::uint64_t least_allocation = std::uint64_t{2} << 20;
 
-// What the descriptor of memory that is allocated leads to: a sealed file in memory.
+// The content of the sealed file in memory to which the descriptor of allocated memory leads.
 struct IpcFile {
   std::array<char, 16> magic;  // with the version of what follows
   CUuuid device;

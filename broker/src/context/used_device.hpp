@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the broker holds of one device: the primary context, the shield that keeps it from being
-// destroyed, and the multiprocessors that green leases are cut from. It creates and ends the
-// contexts of leases.
+// The state of a device in use: the primary context, the shield that keeps it from being destroyed,
+// and the multiprocessors that green leases are cut from. It creates and ends the contexts of
+// leases.
 #pragma once
 
 #include <atomic>
@@ -55,7 +55,7 @@ class UsedDevice {
   Shield shield() const;
   bool offers_green() const;  // whether this driver and device give green contexts
 
-  // Which generation of the primary this is; see PrimaryContext.
+  // Returns the generation of the primary context; see PrimaryContext.
   std::uint64_t primary_generation() const noexcept { return primary_.generation(); }
   bool primary_is_current(std::uint64_t generation) noexcept {
     return primary_.is_current(generation);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is calling a guarded function of the driver.
+// Finds who calls a guarded function of the driver.
 #pragma once
 
 #include "context/guard.hpp"
@@ -19,10 +19,11 @@ void learn_of_threads() noexcept;
 // Answers where no guard and no host frame does.
 Caller calling_on_a_bare_thread() noexcept;
 
-// In this order: the thread's innermost guard or host frame; the tenant whose code the thread was
-// started with, which is decided once per thread; a tenant's code among the callers; else the host.
-// An address can name a tenant, and never the host, because a tail call hides its caller: what is
-// said to be the host's may be nobody's. `from` is left to enter_rule.
+// Finds the caller, in this order: the thread's innermost guard or host frame; the tenant whose
+// code the thread was started with, which is decided once per thread; a tenant's code among the
+// callers; else the host. An address can show that a tenant calls. It never shows that the host
+// calls, because a tail call hides its caller. So a call that is taken for the host's may come from
+// nobody's code: see is_nobodys. `from` is left to enter_rule.
 inline Caller calling() noexcept {
   if (!any_gated_tenant()) return {};
   const FrameOwner frame = frame_owner();
@@ -32,12 +33,12 @@ inline Caller calling() noexcept {
   return {tenant, tenant != nullptr};
 }
 
-// Whether a call that is taken for the host's comes from nobody's code, for all that the return
-// address tells: it returns to a library that calls whatever function it was given, to code of
+// Returns whether a call that is taken for the host's may come from nobody's code. By its return
+// address it does if it returns to a library that calls whatever function it was given, to code of
 // another tenant than `holder`, or to no library. Slow. Throws std::bad_alloc.
 bool is_nobodys(const Caller& caller, const GatedTenant& holder);
-// The same of a call that names no thing of a tenant's. Code of no library may be the host's here,
-// because a host's code can be made at run time.
+// The same for a call that names no thing of a tenant. Code of no library counts as the host's
+// here, because a host's code can be made at run time.
 bool is_nobodys(const Caller& caller);
 
 // Another tenant has adopted the code of the calling thread, which is outside of guards. Where the

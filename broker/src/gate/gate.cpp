@@ -52,7 +52,7 @@ std::string bringer_of(std::string_view name) {
   return "something in the process has opened it";
 }
 
-// What GateInfo says of a gate that the driver came before.
+// Returns the reason that GateInfo gives for a gate that was loaded after the driver.
 std::string late_gate_reason(const std::string& driver) {
   return "the driver, " + driver +
          ", was loaded before the broker was opened: " + bringer_of(nvidia_driver_name()) +
@@ -120,7 +120,7 @@ GateLibrary find_gate(const std::filesystem::path& file) {
   return {gate, late_gate_reason(driver_before), driver_before};
 }
 
-// Whether two paths lead to one library that is in the process.
+// Returns whether two paths lead to one library that is in the process.
 bool is_loaded_as(const std::string& path, const std::string& other) {
   void* const libraries[] = {dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD),
                              dlopen(other.c_str(), RTLD_NOW | RTLD_NOLOAD)};

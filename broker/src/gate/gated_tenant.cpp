@@ -10,7 +10,7 @@
 namespace ctxbroker::detail {
 namespace {
 
-// Of the process, like the gate itself.
+// All gated tenants of the process, which has one gate.
 struct All {
   std::shared_mutex lock;
   std::vector<std::unique_ptr<GatedTenant>> tenants;

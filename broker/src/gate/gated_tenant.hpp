@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gate knows of one tenant.
+// The gate's view of one tenant.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ struct LeaseGeneration {
   std::uint64_t primary_generation = 0;  // the generation of the primary that it stands on
 };
 
-// What a wait for work of a context of the tenant's leases has to look at.
+// Describes a wait for work in a context of one of the tenant's leases.
 struct Waiting {
   std::shared_ptr<HungWork> family;  // null: it is none of theirs
   GuardTarget there{};
@@ -48,13 +48,13 @@ struct Waiting {
   bool meets_hung = false;      // and for work that hangs
 };
 
-// What the gate asks of the room above it: the leases of an open tenant. Any thread.
+// Gives the gate the leases of an open tenant. The room above the gate implements it. Any thread.
 class LeaseSource {
  public:
   virtual ~LeaseSource() = default;
   // The tenant's lease on a device, made when there is none.
   virtual CUresult lease(int device, TranslatedLease* lease) noexcept = 0;
-  // Whether there is one, and in force.
+  // Returns whether the tenant has a lease there that is in force.
   virtual bool has_lease(int device) noexcept = 0;
   // Finds the device whose primary context this is, or that this context of the tenant's leases is
   // on. Takes a device into use whose primary context somebody else has made. Returns -1 if there
@@ -74,15 +74,15 @@ class LeaseSource {
   virtual int device_count() noexcept = 0;
   // The generation that a context is of; none when it is of none that stands.
   virtual LeaseGeneration generation_of(CUcontext context) noexcept = 0;
-  // Where to be current to end what was made in that generation: things of the context itself
-  // (streams), or of the primary's memory, which outlives a green context. Nothing when they are
-  // gone with it.
+  // Returns the context that has to be current to end things that were made in that generation:
+  // things of the context itself (streams), or of the primary's memory, which outlives a green
+  // context. Returns nothing if they ended with the generation.
   virtual std::optional<GuardTarget> end_target(const LeaseGeneration& made_in,
                                                 Home home) noexcept = 0;
   // Ends something that was made in that generation; as Lease::give_back.
   virtual std::optional<CUresult> end(const LeaseGeneration& made_in,
                                       Lease::Thing thing) noexcept = 0;
-  // What a wait in that context of the tenant's leases meets.
+  // Describes what a wait in that context of the tenant's leases would wait for.
   virtual Waiting waiting(CUcontext context) noexcept = 0;
 };
 
@@ -92,32 +92,34 @@ struct PrimaryView {
   std::optional<unsigned> flags;  // that the tenant has set
 };
 
-// What the tenant has for the pools of a device that are everybody's.
+// The tenant's own pools on a device, in place of the pools that belong to everybody.
 struct OwnPools {
   CUmemoryPool standard = nullptr;  // in place of the default one; null: not asked for yet
   CUmemoryPool current = nullptr;   // that the tenant has set; null: the standard one
 };
 
-// How long the tenant's calls kept threads of the host or of its own waiting for the device.
+// Totals of the waits for the device in which the tenant's calls kept threads of the host or of its
+// own.
 struct WaitTotals {
   std::uint64_t count = 0, nanoseconds = 0, longest = 0;
 };
 
-// A tenant as the gate knows it: its code, what that holds, and the leases that it works in.
+// A tenant as the gate knows it: its code, the things that the code holds, and the leases that it
+// works in.
 //
-// It is never ended, because code and threads of a plug-in outlive their tenant. Where a library
-// stays in the process, its code and what that holds stay with its GatedTenant, which is closed;
-// the next tenant that adopts the library opens it again. One that never had code, and of whose
-// tenant nothing is left, is the next tenant's. Any thread.
+// The object is never destroyed, because code and threads of a plug-in outlive their tenant. If a
+// library stays in the process, its code and things stay with its GatedTenant, which is closed. The
+// next tenant that adopts the library opens it again. A GatedTenant that never had code is given to
+// the next tenant as soon as nothing is left of its own. Any thread.
 class GatedTenant {
  public:
   explicit GatedTenant(std::shared_ptr<const TenantIdentity> identity);
 
-  // By which its things are known: the first tenant's, for good.
+  // The number by which its things are known. It stays that of the first tenant.
   TenantId id() const noexcept { return id_; }
-  // Of what its code makes.
+  // The holder of the things that its code makes.
   Holder holder() const noexcept { return {.tenant = id_}; }
-  // Of the tenant that has it open, or had it last.
+  // The identity of the tenant that has it open, or had it last.
   const TenantIdentity& identity() const noexcept {
     return *identity_.load(std::memory_order_acquire);
   }
@@ -143,7 +145,7 @@ class GatedTenant {
   void give_way_to(GatedTenant& main);
   // This one, and what was opened beside it. Throws std::bad_alloc.
   std::vector<GatedTenant*> all_of_tenant();
-  // How often it was opened.
+  // The number of times that it was opened.
   std::uint64_t openings() const noexcept { return openings_.load(std::memory_order_acquire); }
   // The main one of its tenant; closed: itself.
   GatedTenant& main() noexcept { return *main_.load(std::memory_order_acquire); }
@@ -152,7 +154,8 @@ class GatedTenant {
     return main_.load(std::memory_order_acquire) == other.main_.load(std::memory_order_acquire);
   }
 
-  // As the source's; closed: CUDA_ERROR_INVALID_CONTEXT, -1, false.
+  // The source's functions. If the tenant is closed, they return CUDA_ERROR_INVALID_CONTEXT, -1 or
+  // false.
   CUresult lease(int device, TranslatedLease* lease) noexcept {
     return ask(&LeaseSource::lease, CUDA_ERROR_INVALID_CONTEXT, device, lease);
   }
@@ -171,7 +174,7 @@ class GatedTenant {
   bool holds_green(CUgreenCtx green) noexcept {
     return ask(&LeaseSource::holds_green, false, green);
   }
-  // What a wait in that context meets.
+  // Describes what a wait in that context would wait for.
   Waiting waiting(CUcontext context) noexcept {
     return ask(&LeaseSource::waiting, Waiting{}, context);
   }
@@ -179,19 +182,19 @@ class GatedTenant {
   // The generation that the calling thread's context is of, remembered for later questions; 0:
   // none.
   std::uint64_t generation_of(CUcontext current) noexcept;
-  // Where what was made in a generation can be ended, if it still can.
+  // Returns where things that were made in a generation can be ended, if they still can.
   std::optional<GuardTarget> end_target(std::uint64_t generation, Home home) noexcept;
   // Ends something that was made in a generation; as Lease::give_back. `gone` when the tenant is
   // closed.
   std::optional<CUresult> end(std::uint64_t generation, Lease::Thing thing) noexcept;
-  // What was made in that generation and lives there ended with it, or will.
+  // Returns whether things that were made in that generation and live there ended with it, or will.
   bool ends_with_generation(std::uint64_t generation, Home home) noexcept;
   // Something that its code made in that generation is not ended yet.
   bool holds_anything_of(std::uint64_t generation) const noexcept;
   // Anything was made in a lease on that device.
   bool has_worked_on(int device) noexcept;
 
-  // Of all devices.
+  // Returns how often the tenant retains primary contexts, on all devices together.
   int primary_retains() noexcept;
   // `use` may change the view; it returns a CUresult.
   template <typename Use>
@@ -221,18 +224,18 @@ class GatedTenant {
     return private_tables_.load(std::memory_order_relaxed);
   }
 
-  // A pool of its keeps memory that it does not use.
+  // Notes that one of its pools keeps memory that it does not use.
   void mark_kept_unused() noexcept { keeps_unused_.store(true, std::memory_order_relaxed); }
-  // What it keeps so may be more than its budget leaves.
+  // Returns whether its pools may keep more unused memory than its budget leaves.
   bool may_keep_too_much() noexcept {
     return keeps_unused_.load(std::memory_order_relaxed) && budget().limit() != 0;
   }
 
-  // Of what its code takes.
+  // Limits on what the tenant's own code may hold.
   Limits& limits() noexcept { return limits_; }
   Budget& budget() noexcept { return limits_.of(Limit::device_memory); }
 
-  // What of its code the driver has still to call.
+  // Functions of its code that the driver has still to call.
   PendingCalls& pending_calls() noexcept { return pending_calls_; }
 
   // A guarded call of this tenant. `rule`: its place in the table of rules.
@@ -284,7 +287,7 @@ class GatedTenant {
   std::map<int, OwnPools> pools_;
   Limits limits_;
   PendingCalls pending_calls_;
-  // Of the tenant that has it open, or had it last.
+  // Counters of the tenant that has it open, or had it last.
   using Counter = std::atomic<std::uint64_t>;
   const std::unique_ptr<Counter[]> hits_;  // one for each rule
   Counter waits_{0}, nanoseconds_waited_{0}, longest_wait_{0};

@@ -46,7 +46,8 @@ Holding made_here(GatedTenant& tenant, Holding holding) noexcept {
   const bool is_known = frame != nullptr && is_untouched(*frame);
   CUcontext const current = is_known ? frame->target.context : current_context();
   holding.generation = tenant.generation_of(current);
-  // What is not made in a lease, but in a context that the tenant made, ends with that.
+  // A thing that was made in a context of the tenant's own, and not in a lease, ends with that
+  // context.
   if (holding.generation == 0 && holding.kind != Kind::context &&
       home_of(holding) != Home::device) {
     holding.context = handle_value(current);

@@ -29,8 +29,9 @@ using CurrentDevice = DriverFunction<"cuCtxGetDevice", CUresult(CUdevice*)>;
 // The context that the calling thread has current; null: none.
 CUcontext current_context() noexcept;
 
-// Whether that is the calling tenant's alone: of a private lease, or one that it made. True where
-// none is, which the driver itself complains of.
+// Returns whether the calling tenant is alone in the current context: in that of a private lease,
+// or in one that it made itself. Also true if no context is current, because the driver itself
+// reports that.
 bool alone_in_context(const Caller& caller) noexcept;
 
 // The holding with what the calling thread knows filled in: whose it is, and where it is made. This
@@ -50,7 +51,8 @@ bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept;
 // The driver has refused to end it: it is held as before.
 void hold_again(const Holding& holding) noexcept;
 
-// What a tenant is told that ends or changes what it does not hold. The strike says whose it is.
+// Refuses a call that would end or change a thing that the tenant does not hold. The strike says
+// who holds the thing. Returns the status for the call.
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept;
 
@@ -81,12 +83,12 @@ CUresult call_of_host_here(const Caller& caller, Arguments... arguments) noexcep
   return refused ? *refused : Real::call(arguments...);
 }
 
-// What code that stays has left may be held by another GatedTenant that the same tenant has open:
-// that one. Null: it is not the tenant's.
+// Returns the GatedTenant that holds the thing, if the same tenant has it open beside this one.
+// Code that stays can have left the thing there. Null: the thing is not the tenant's.
 [[gnu::cold]] GatedTenant* other_holder(const GatedTenant& tenant, Kind kind,
                                         std::uint64_t handle) noexcept;
 
-// Of the machine's memory, and not of a device's.
+// Returns whether the memory is the machine's, and not a device's.
 inline bool is_of_host(const CUmemLocation& location) noexcept {
   return location.type > CU_MEM_LOCATION_TYPE_DEVICE;
 }
@@ -102,8 +104,8 @@ bool take_share(GatedTenant& tenant, Holding& holding) noexcept;
 // so that it is worth asking again.
 [[gnu::cold]] bool relieve_device(GatedTenant& tenant) noexcept;
 
-// What the tenant's pools keep unused is given up where its budget has no room for it. With the
-// rules for pools.
+// Gives up memory that the tenant's pools keep unused and for which its budget has no room. Defined
+// with the rules for pools.
 [[gnu::cold]] void give_up_unused(GatedTenant& tenant) noexcept;
 
 // A holding of Kind::peer_access has ended; the context it was made in is current. With the
@@ -155,8 +157,8 @@ void name_graph_memory(std::uint64_t graph, std::uint64_t address);
 // After a call that was to free it, which its holder does not hold meanwhile. It is held again if
 // that failed, or if a graph still names it.
 void settle_freed(const Holding& held, CUresult status) noexcept;
-// Whether memory at that address can still be the tenant's: a graph that it holds names it, or it
-// has outlived its graphs. A capture that failed leaves names behind that belong to no graph.
+// Returns whether memory at that address can still be the tenant's: a graph that it holds names it,
+// or it has outlived its graphs. A capture that failed leaves names behind that belong to no graph.
 bool may_be_allocated(const GatedTenant& tenant, std::uint64_t address) noexcept;
 // Destroys a graph that is in no ledger, with the names of the memory that it allocates.
 CUresult destroy_graph(GatedTenant& tenant, CUgraph graph) noexcept;
@@ -182,17 +184,18 @@ CUresult make_graph_memory(GatedTenant& tenant, CUgraph graph, std::uint64_t byt
   });
 }
 
-// So the driver answers for what is no more.
+// Returns whether the driver's status says that the thing does not exist any more.
 inline bool is_ended(CUresult status) noexcept {
   return status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-// Whether the driver's call that ends it is left to HungWork: that is so for all that waits for
-// work on the device, and while something hangs for all else that lives in a lease.
+// Returns whether HungWork makes the driver's call that ends the thing. It does so for a thing in a
+// lease whose ending waits for work on the device. While work hangs, it does so for every thing in
+// a lease. Contexts, graphs and pools have rules of their own and are excepted.
 bool ends_in_its_time(const Holding& held) noexcept;
-// Ends it so. What has to wait for work that hangs is put off: the tenant is answered CUDA_SUCCESS,
-// because it has given the thing up and nobody else can free it now, and the bytes stay counted.
-// `settle` is called in each case with how it ended.
+// Ends the thing through HungWork. If the ending has to wait for work that hangs, it is put off:
+// the result is CUDA_SUCCESS, because the tenant has given the thing up and no other code can free
+// it, and the bytes stay counted. `settle` is called in each case, with the status of the ending.
 CUresult end_in_time(GatedTenant& tenant, const Holding& held,
                      std::function<void(CUresult)> settle) noexcept;
 

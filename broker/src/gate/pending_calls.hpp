@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a tenant's code the driver has still to call. A library must not be unloaded before that.
+// Functions of a tenant's code that the driver has still to call. A library must not be unloaded
+// before that.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ class PendingCalls {
   // A graph has a function of the code. Nobody sees how often, and when, graphs call it.
   void mark_graph() noexcept;
 
-  // Whether anything is pending, or a graph has a function.
+  // Returns whether anything is pending, or a graph has a function.
   bool any() noexcept;
   // Waits until nothing is pending, no longer than the limit; zero: as long as host functions take.
   // Empty: nothing is, and `begin` says false from now on. Else what still points into the code, in

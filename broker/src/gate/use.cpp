@@ -170,7 +170,7 @@ CUresult check_use(const Caller& caller, const char* function, Kind kind, std::u
   if (may_be_lent || handle == 0 || !any_gated_tenant()) return CUDA_SUCCESS;
   const Whole whole = outermost({kind, handle});
   const auto held = ledger().find(whole.kind, whole.handle);
-  // What the host has made for a tenant is the host's to use, and its code may be of no library.
+  // The host may use things that it made for a tenant, and the host's code may be in no library.
   if (!held || held->holder.origin != Origin::code) return CUDA_SUCCESS;
   return refuse_nobody(caller, function, whole.kind, whole.handle).value_or(CUDA_SUCCESS);
 }

@@ -24,7 +24,7 @@ using Word = std::uintptr_t;
 
 inline constexpr std::size_t is_one = ~std::size_t{0};
 
-// What a call does with one of its arguments.
+// Describes how a call uses one of its arguments.
 struct Use {
   std::size_t position;
   Kind kind;  // Kind::graph: or a node of one. Kind::memory: an address in it
@@ -38,27 +38,28 @@ struct Use {
 };
 inline constexpr bool lent = true;
 
-// Whether the tenant may use that. Otherwise, the tenant is given a strike and this is what the
-// call answers. What ended with its context answers CUDA_ERROR_CONTEXT_IS_DESTROYED.
+// Returns CUDA_SUCCESS if the tenant may use the thing. Otherwise, gives the tenant a strike and
+// returns the status for the call. For a thing that ended with its context it returns
+// CUDA_ERROR_CONTEXT_IS_DESTROYED, without a strike.
 CUresult check_use(GatedTenant& tenant, const char* function, Kind kind, std::uint64_t handle,
                    bool may_be_lent = false) noexcept;
-// The same for any caller. The host may use everything. From nobody's code, nothing is used that a
+// The same for any caller. The host may use everything. Nobody's code may not use a thing that a
 // tenant's code has made.
 CUresult check_use(const Caller& caller, const char* function, Kind kind, std::uint64_t handle,
                    bool may_be_lent = false) noexcept;
 CUresult check_uses(const Caller& caller, const char* function, std::span<const Word> words,
                     std::span<const Use> uses) noexcept;
 
-// Whether it is the tenant's, or lent to it: a stream or an event. Takes no lock if it was asked
-// before and no stream or event has ended since.
+// Returns whether a stream or an event is the tenant's, or lent to it. Takes no lock if it was
+// asked before and no stream or event has ended since.
 bool is_known_own(GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept;
 
 // The context is that of the tenant's shared lease, in which others work too.
 bool is_of_shared_lease(GatedTenant& tenant, CUcontext context) noexcept;
 
-// What a whole consists of and is not in the ledger: nodes and inner graphs of a graph, the graph
-// of a stream's capture, the context of a green context. The caller has learnt of it by a call.
-// Without memory for that, the caller may not change it.
+// Notes a member of a whole, which is not in the ledger itself: a node or an inner graph of a
+// graph, the graph of a stream's capture, the context of a green context. Call it when a call has
+// returned the member. If there is no memory for the note, the tenant may not change the member.
 void note_member(Kind kind, std::uint64_t whole, std::uint64_t member) noexcept;
 template <typename Member>
 void note_members(Kind kind, std::uint64_t whole, const Member* members,

@@ -56,7 +56,7 @@ GraphPort read_port(const ctxb_graph_port& given) {
   return {name_of(given.name), given.channels, samples, read_flag(given.on_device, "on_device")};
 }
 
-// What a description says, and the handles that it names.
+// A description in the library's types, and the handles that it names.
 struct Described {
   GraphDescription graph;
   std::vector<ctxb_instance*> instances;
@@ -220,7 +220,7 @@ ctxbroker::ImageRegion read(const ctxb_rectangle& given) noexcept {
   return {given.x, given.y, given.width, given.height};
 }
 
-// What a job of the caller's is, and its events in `graph`.
+// Reads the caller's job, and puts its events into `graph`.
 ctxbroker::JobInfo read(ctxb_graph& graph, const ctxb_job_info* info) {
   const ctxb_job_info given = taken(info, "info is null, or its size is not sizeof(ctxb_job_info)");
   read_events(graph, given.events);

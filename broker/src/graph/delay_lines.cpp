@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t sample_bytes = sizeof(float);
 
-// Where a block lies: its first sample, and the frames from one channel to the next.
+// The place of a block: its first sample, and the frames from one channel to the next.
 struct Rows {
   CUdeviceptr first;
   std::uint64_t pitch;

@@ -27,7 +27,7 @@ class DelayLine {
   // Enqueues one block. Call it inside the lease.
   CUresult run(const DriverTable& driver, CUdeviceptr from, std::uint32_t frames,
                std::uint32_t rows, CUstream stream) noexcept;
-  // Where the delayed block is, packed as `from` was.
+  // Returns where the delayed block is. It is packed as `from` was.
   CUdeviceptr delayed() const noexcept { return delayed_.get(); }
 
  private:
@@ -75,7 +75,8 @@ class DelayLines {
     return is_empty_ ? nullptr : line(inputs_[node][port]);
   }
   DelayLine* output(Index port) noexcept { return is_empty_ ? nullptr : line(outputs_[port]); }
-  // Of one of the host's inputs, which comes to the dry signal as late as the outputs are.
+  // The delay of one of the host's inputs. With it, the input comes to the dry signal as late as
+  // the outputs are.
   const HostDelayLine* dry(Index value) const noexcept {
     return value < dry_.size() && dry_[value] ? &*dry_[value] : nullptr;
   }
@@ -85,7 +86,7 @@ class DelayLines {
                bool is_new) noexcept;
 
   std::uint64_t latency() const noexcept { return total_; }
-  // Of one node, and of what comes to it.
+  // The latency of one node, and of the audio that comes to it.
   std::uint64_t latency_of(Index node) const noexcept {
     return latencies_.empty() ? 0 : latencies_[node];
   }

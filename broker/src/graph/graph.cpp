@@ -210,7 +210,7 @@ void Graph::Impl::check_job(const JobBuffers& buffers, const JobInfo& job) const
     refuse("the job comes after a stream, but no port of the graph is on the device");
   }
   for (const Node& node : nodes) {
-    // What another graph has renewed after a loss is followed.
+    // Another graph may have renewed the plug-in after a loss. This graph follows it.
     const Instance& instance = *node.instance;
     const bool is_there = instance.activation() != nullptr || instance.awaits_renewal();
     if (!is_there || instance.times_activated() != node.times_activated) {

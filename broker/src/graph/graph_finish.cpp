@@ -22,7 +22,7 @@ CUevent last_event(const JobFlight& flight, std::size_t node) {
   return flight.ended[node] ? flight.ended[node].get() : flight.handed_over[node].get();
 }
 
-// Of a table that tells what an instance and its lease did.
+// Adds to a counter of an instance or its lease.
 void count(std::atomic<std::uint64_t>& counter, std::uint64_t amount) noexcept {
   counter.fetch_add(amount, std::memory_order_relaxed);
 }
@@ -128,8 +128,8 @@ void Graph::Impl::settle() noexcept {
   }
 }
 
-// What their plug-ins have launched last: " (kernel blur)", " (blur: kernel rows; merge: kernel
-// over)". Empty: nothing through the SDK.
+// Returns the kernels that the suspects' plug-ins have launched last: " (kernel blur)", " (blur:
+// kernel rows; merge: kernel over)". Empty: they launched none through the SDK.
 std::string Graph::Impl::kernels_of(const std::vector<Index>& suspects) const {
   std::string text;
   for (const Index n : suspects) {

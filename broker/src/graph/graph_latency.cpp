@@ -11,7 +11,7 @@ namespace ctxbroker {
 
 using namespace detail;  // the rooms behind this header
 
-// Of the activations as they are now.
+// Makes the delay lines for the activations as they are now.
 void Graph::Impl::make_delay_lines(const std::vector<std::shared_ptr<Lease>>& leases) {
   if (wiring.media != Media::audio) return;
   std::vector<std::uint64_t> latencies;

@@ -37,7 +37,7 @@ void Graph::Impl::remember(Outcome outcome) {
   next_outcome = (next_outcome + 1) % outcomes.size();
 }
 
-// What goes wrong, the host learns when it finishes the job.
+// Starts the next job that waits. The host receives an error when it finishes the job.
 void Graph::Impl::start_next() {
   const Waiting next = std::move(waiting.front());
   waiting.pop_front();

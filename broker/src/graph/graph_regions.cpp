@@ -43,7 +43,8 @@ class Graph::Impl::Asker : public RegionAnswers {
   const std::vector<Node>& nodes_;
 };
 
-// Of an image; else nothing lies anywhere but at the buffer's beginning.
+// Returns the layout of an image in the buffer. A value of another kind lies at the buffer's
+// beginning.
 Layout Graph::Impl::layout(const JobFlight& flight, Index value, Index buffer) const noexcept {
   Layout layout = flight.regions.values[value];
   if (buffer != plan.of_value[value]) layout.offset = 0;  // a copy has what is before it cut off
@@ -122,7 +123,7 @@ std::uint64_t Graph::Impl::bytes_of(const JobFlight& flight, Index value) const 
   return detail::bytes_of(format, flight.info.width, flight.info.height);
 }
 
-// What the host gets of a value, as it lies in the value's buffer.
+// Returns the layout of the part that the host gets of a value, in the value's buffer.
 Layout Graph::Impl::given_part(const JobFlight& flight, Index value) const noexcept {
   const Format& format = wiring.values[value].format;
   if (is_image(value)) return part_of(flight.regions.values[value], format, flight.regions.wanted);

@@ -63,7 +63,8 @@ void check_job(const Wiring& wiring, const ActivationSizes& sizes, const JobBuff
                 has_neighbours ? ", with the frames around the job's own one: see job_inputs" : "");
   check_buffers(buffers.outputs, wiring.outputs.size(), "output", "");
   check_info(wiring, job);
-  // What the host gets. What the nodes work on, their plug-ins have to be asked.
+  // The host's part of the pictures is checked here. The size that the nodes work on is known only
+  // when their plug-ins have been asked.
   const bool has_region = job.region.width != 0;
   const std::uint32_t width = has_region ? job.region.width : job.width;
   const std::uint32_t height = has_region ? job.region.height : job.height;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one job in flight needs for itself: buffers, staging and events.
+// A flight: the buffers, staging memory and events that one job in flight needs for itself.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class TenantImpl;
 
 using JobClock = std::chrono::steady_clock;
 
-// Which of the graph's ports lie in device memory, and in whose.
+// The graph's ports that lie in device memory, and the tenant whose memory it is.
 struct DevicePorts {
   std::vector<bool> inputs, outputs;
   std::shared_ptr<TenantImpl> tenant;  // null: none do
@@ -95,7 +95,7 @@ struct JobFlight {
   PinnedMemory marks;
   std::vector<bool> makes_marks;  // of each node
 
-  // Where an input is uploaded from, and what an output is downloaded to.
+  // The memory that an input is uploaded from, and the memory that an output is downloaded to.
   const void* source(std::size_t value) const noexcept {
     return is_direct[value] ? inputs[value] : uploads[value].get();
   }

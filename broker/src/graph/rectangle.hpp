@@ -50,7 +50,7 @@ inline Rectangle around(const Rectangle& a, const Rectangle& b) noexcept {
           static_cast<std::uint32_t>(std::max(end(a.y, a.height), end(b.y, b.height)) - y)};
 }
 
-// What both have; empty if that is nothing. Either of them may be empty.
+// Returns the pixels that both have; empty if there are none. Either of them may be empty.
 inline Rectangle common(const Rectangle& a, const Rectangle& b) noexcept {
   const auto end = [](std::int64_t first, std::int64_t length) { return first + length; };
   const std::int32_t x = std::max(a.x, b.x), y = std::max(a.y, b.y);
@@ -73,7 +73,7 @@ inline ImageRegion image_region(const Rectangle& one) noexcept {
   return {one.x, one.y, one.width, one.height};
 }
 
-// Whether the regions of one job are also those of the other one.
+// Returns whether two jobs have the same position, size, region and extents.
 inline bool asks_the_same(const JobInfo& a, const JobInfo& b) noexcept {
   const auto are_equal = [](const ImageRegion& x, const ImageRegion& y) {
     return equal(rectangle(x), rectangle(y));

@@ -62,7 +62,8 @@ class Finder {
   }
   Rectangle frame() const { return {0, 0, job_.width, job_.height}; }
 
-  // What the plug-in's inputs are, for a question. All frames of one have the same extent.
+  // Returns the extents of the plug-in's inputs, for a query. All frames of one input must have the
+  // same extent.
   PortExtents inputs(Index n) {
     const WiredNode& node = wiring_.nodes[n];
     regions_.ports.assign(node.plugin->inputs.size(), {});
@@ -176,7 +177,7 @@ class Finder {
     return (node.plugin->flags & CTXB_PLUGIN_PER_PIXEL) != 0;
   }
 
-  // What all outputs together need of an input.
+  // Returns the part of an input that all outputs together need.
   Rectangle ask(Index n, const PortExtents& given, Index port) {
     const WiredNode& node = wiring_.nodes[n];
     const Rectangle& extent = regions_.ports[port];

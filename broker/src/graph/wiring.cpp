@@ -259,7 +259,7 @@ class Wirer {
     refuse("the nodes wait for each other: " + text + "; a graph has no cycles");
   }
 
-  // Of what this node puts out, when all that it reads has its format.
+  // Chooses the formats of the node's outputs, when all that the node reads has its format.
   void choose_formats(Index n) {
     WiredNode& node = wiring_.nodes[n];
     std::optional<Format> first;
@@ -311,7 +311,8 @@ class Wirer {
     return static_cast<SampleType>(std::uint32_t{1} << std::countr_zero(samples));
   }
 
-  // As many as wanted, or as the media usually has, or as many as there can be.
+  // Returns the wanted number of channels if the port allows it, else the usual one for the media,
+  // else the largest that the port allows.
   std::uint32_t choose_channels(std::uint32_t channels, const std::optional<Format>& wanted) const {
     const bool is_audio = wiring_.media == Media::audio;
     const Format usual{wiring_.media, is_audio ? 0 : std::uint32_t{4}, SampleType::float32, 0};

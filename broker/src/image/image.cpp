@@ -124,7 +124,8 @@ KernelImage describe_cubin(Bytes image) {
   return {ImageKind::cubin, entry.bytes, {entry}};
 }
 
-// What an entry unpacks to is held no longer than it is read; `left` bounds the sum.
+// Describes an entry. Its unpacked code is held only while it is read, and `left` bounds the sum of
+// all unpacked bytes.
 ImageEntry describe_entry(const FatbinEntry& from, std::uint64_t& left) {
   ImageEntry entry{.compression = from.packing, .bytes = from.payload.size()};
   entry.is_64_bit = from.is_64_bit;

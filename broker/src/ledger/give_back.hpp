@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the things in the ledger end: one at its holder's wish, or all that a holder leaves.
+// Ends the things in the ledger: one at its holder's wish, or all that a holder leaves.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,20 @@
 
 namespace ctxbroker::detail {
 
-// Ends what the broker made in a lease and the ledger has no more; as Lease::give_back. The lease
-// and its budget count it until it has ended.
+// Ends a thing that the broker made in a lease and that is not in the ledger any more. Works as
+// Lease::give_back. The lease and its budget count the thing until it has ended.
 std::optional<CUresult> end_in_lease(const Holding& holding) noexcept;
 
-// The same at its holder's wish, for something that is in the ledger. Nothing, without a driver
-// call: it is not that holder's. What the driver refuses to end counts as given back, and is tried
-// again by give_back.
+// The result of `release`, which ends a thing in the ledger at its holder's wish. There is no
+// result, and no driver call, if that holder does not hold the thing. A thing that the driver
+// refuses to end counts as given back, and give_back tries again.
 struct Released {
   CUresult status = CUDA_SUCCESS;  // also for what is put off
   std::uint64_t bytes = 0;
 };
 std::optional<Released> release(const Holder& holder, Kind kind, std::uint64_t handle) noexcept;
 
-// What has become of a thing that its holder left.
+// The fate of a thing that its holder left.
 struct LeftThing {
   enum class Fate {
     ended,

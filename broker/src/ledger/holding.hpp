@@ -11,9 +11,9 @@
 
 namespace ctxbroker::detail {
 
-// In the order in which a tenant's things are given back. With code that stays in the process stay
-// those up to `module`; those up to `peer_access` where that code has a runtime library; and none
-// of the rest.
+// The kinds of things, in the order in which a tenant's things are given back. If code stays in the
+// process, its things up to `module` stay with it. If that code has a runtime library, its things
+// up to `peer_access` stay too. The rest never stays.
 enum class Kind : std::uint8_t {
   graph_memory,  // that graphs allocate for themselves; by address
   graph_exec,
@@ -47,7 +47,7 @@ enum class Kind : std::uint8_t {
 };
 inline constexpr std::size_t kind_count = static_cast<std::size_t>(Kind::context) + 1;
 const char* to_string(Kind kind) noexcept;  // "stream"
-// What is limited for the code of a tenant; see limits.hpp.
+// A limit on what a tenant's code may hold; see limits.hpp.
 enum class Limit : std::uint8_t {
   device_memory,  // bytes
   pinned_memory,  // bytes
@@ -59,19 +59,19 @@ enum class Limit : std::uint8_t {
   none,
 };
 inline constexpr std::size_t limit_count = static_cast<std::size_t>(Limit::none);
-// Of how many things of that kind there may be.
+// Returns the limit on the number of things of that kind.
 Limit limit_of(Kind kind) noexcept;
-// Whether the driver waits for work on the device before it ends a thing of that kind.
+// Returns whether the driver waits for work on the device before it ends a thing of that kind.
 bool waits_for_work(Kind kind) noexcept;
 
-// By which way a thing was made.
+// The way in which a thing was made.
 enum class Origin : std::uint8_t {
   code,      // by a driver call of the tenant's own code, which the gate saw
   host_api,  // by the host, through Tenant
   sdk,       // by an instance of a plug-in, through the plug-in SDK
 };
 
-// Whose a thing is.
+// The holder of a thing.
 struct Holder {
   TenantId tenant{};  // origin code: the number of its GatedTenant, which a later tenant may have
   Origin origin = Origin::code;
@@ -94,7 +94,7 @@ struct Holding {
   // context that the tenant made itself, which is `context`.
   std::uint64_t generation = 0;
   std::uint64_t context = 0;
-  // Of a mapping, a reservation or memory to be shared, in bytes; of a pool, its device; of
+  // The bytes of a mapping, a reservation or memory to be shared; the device of a pool; for
   // physical memory, how often it was retained.
   std::uint64_t extent = 0;
   Budget* budget = nullptr;  // that its bytes are taken from; outlives it
@@ -103,13 +103,13 @@ struct Holding {
   std::uint64_t amount = 0;
   // The lease that it was made in; null where its origin is code, which must not keep a lease.
   std::shared_ptr<Lease> lease{};
-  // What physical memory is charged with. It is there until nobody holds its handle and nothing
-  // maps it, so the handle's entry and those of the mappings share this.
+  // The charge for physical memory. It exists as long as a handle of the memory is held or a
+  // mapping of it exists. So the handle's entry and those of the mappings share it.
   std::shared_ptr<const void> charge{};
 };
 
-// Where it lives. A green context has streams of its own; other things made in it are the
-// primary's, which outlives a green context. What belongs to the device outlives both.
+// Returns where the thing lives. A green context has streams of its own. Other things made in it
+// belong to the primary context, which outlives the green one. Things of the device outlive both.
 Home home_of(const Holding& holding) noexcept;
 
 // Counts it in its lease, if it has one. Its bytes are taken from its budget before it is made.

@@ -20,9 +20,9 @@ namespace ctxbroker::detail {
 // Any thread. The driver reuses handle values: remove an entry before the driver ends the thing.
 class Ledger {
  public:
-  // Replaces an older entry of the same handle, whose end nobody saw, unless that has ended with
-  // its lease and is another holder's. Memory of another process can have several. Throws
-  // std::bad_alloc.
+  // Adds an entry. It replaces an older one with the same handle, because that thing must have
+  // ended unseen. An older entry stays if its thing ended with its lease and has another holder.
+  // Memory of another process can have several entries. Throws std::bad_alloc.
   void add(Holding holding) { record(std::move(holding), false); }
   // Nothing: nobody holds it, or not that holder.
   using IfHeldBy = std::optional<Holder>;
@@ -48,7 +48,7 @@ class Ledger {
   std::vector<Holding> take_context(const Holder& holder, std::uint64_t context);
   // Notes that it ended with its context. Its handle stays known.
   void end_with_context(Kind kind, std::uint64_t handle, const Holder& holder) noexcept;
-  // Whether all of these addresses are in mappings, or reservations, of that holder.
+  // Returns whether all of these addresses are in mappings, or reservations, of that holder.
   bool holds_range(const Holder& holder, Kind kind, std::uint64_t address,
                    std::uint64_t bytes) const noexcept;
   // The first addresses of mappings, or reservations, that begin in this range, whoever holds them.
@@ -58,7 +58,8 @@ class Ledger {
 
  private:
   using Key = std::pair<Kind, std::uint64_t>;
-  // Of one handle there are several where some have ended with a lease: the last is the newest.
+  // The entries by their handles. A handle has several entries if earlier things with it ended with
+  // their leases. The last entry is the newest.
   using Entries = std::multimap<Key, Holding>;
   void record(Holding holding, bool is_one_more_reference);
   Entries::const_iterator locate(Kind kind, std::uint64_t handle,

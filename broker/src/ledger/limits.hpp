@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much a tenant's code may hold through the driver: one table of what is limited.
+// Limits on what a tenant's code may hold through the driver, in one table.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@ namespace ctxbroker::detail {
 
 struct LimitRow {
   Limit limit;
-  // As TenantOptions and policy files call it; device memory has a name of its own there.
+  // The limit's name in TenantOptions and policy files: "driver_limits.streams", or
+  // "driver_memory_budget" for device memory.
   const char* name;
   std::optional<std::uint64_t> DriverLimits::*member;  // null: device memory
   const char* what;                                    // "streams", "bytes of pinned host memory"
@@ -23,7 +24,7 @@ struct LimitRow {
 // In the order of Limit.
 const std::array<LimitRow, limit_count>& limit_rows() noexcept;
 
-// What a tenant's code holds, and may hold. Any thread.
+// The amounts that a tenant's code holds, and the limits on them. Any thread.
 class Limits {
  public:
   Budget& of(Limit limit) noexcept { return budgets_[static_cast<std::size_t>(limit)]; }
@@ -32,7 +33,7 @@ class Limits {
   // together, and notes in the holding where that goes back to (stop_counting). Returns the limit
   // that has no room for it; then nothing is taken.
   std::optional<Limit> take(Holding& holding) noexcept;
-  // What one more of the holding would need of that limit.
+  // Returns how much of that limit the holding would need.
   static std::uint64_t need_of(const Holding& holding, Limit limit) noexcept;
 
  private:

@@ -80,8 +80,8 @@ constexpr std::uint16_t cuda_machine = 190;  // e_machine of cubins
 
 constexpr std::string_view archive_magic = "!<arch>\n";
 
-// How the driver's linker has to read it. What nobody knows is given to it as PTX, which it refuses
-// with words.
+// Returns the type of the code for the driver's linker. Code of an unknown format is passed as PTX,
+// which the linker refuses with a message.
 CUjitInputType type_of(std::span<const std::byte> bytes) noexcept {
   const image::Format format = image::format_of(bytes);
   if (format == image::Format::fatbin) return CU_JIT_INPUT_FATBINARY;

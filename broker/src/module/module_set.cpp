@@ -153,7 +153,7 @@ bool ModuleSet::exchange(ModuleUse& use, std::chrono::milliseconds end_timeout) 
       log(Severity::info, who + " has changed: the plug-in is activated again");
       return true;
     }
-    // What still runs is of the old code.
+    // Work that still runs uses the old code.
     check(lease()->table(),
           lease()->report_status(wait_for(lease()->table(), stream_, end_timeout)), "cuStreamQuery",
           lease()->owner(), [] { return "the work before has not ended"; });

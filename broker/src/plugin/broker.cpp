@@ -54,7 +54,7 @@ Broker Broker::open(BrokerOptions options) {
   detail::Driver driver = detail::open_driver(request);
   detail::GateState gate{GateMode::none, "the host opened the broker without it"};
   if (options.use_gate) gate = detail::enforce_gate(driver.info.path);
-  // What others than tenants do to a thread goes past a late gate.
+  // A late gate does not see how other code than that of tenants changes a thread's context.
   driver.table.current_is_watched = gate.mode == GateMode::before_driver;
   Broker broker(
       std::make_unique<detail::BrokerImpl>(std::move(options), std::move(driver), std::move(gate)));

@@ -158,7 +158,7 @@ void BrokerImpl::poll_instances() noexcept {
   for (Instance* const instance : instances_) instance->poll();
 }
 
-// Of the tenants that are open now: a callback may open and close others.
+// Reports the losses of the tenants that are open now. A callback may open and close others.
 void BrokerImpl::report_losses() {
   std::vector<std::shared_ptr<TenantImpl>> open;
   for (const auto& opened : opened_) open.push_back(opened.lock());

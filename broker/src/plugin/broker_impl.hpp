@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind ctxbroker::Broker: the driver, the tenants, their leases, and a count of what
+// The object behind ctxbroker::Broker: the driver, the tenants, their leases, and a count of what
 // is alive. Its address is stable; libraries, instances and graphs point to it.
 #pragma once
 
@@ -45,9 +45,9 @@ class BrokerImpl {
   std::chrono::milliseconds job_timeout() const noexcept { return options_.job_timeout; }
   std::chrono::milliseconds end_timeout() const noexcept { return options_.end_timeout; }
   const ProcessFault& fault() const noexcept { return fault_; }
-  // How many may have work on the device: instances with work in flight, tenants that have been
-  // inside a lease, and hung leases. No value: a plug-in's [main] function runs on another thread,
-  // and nobody waits for that. Throws std::bad_alloc.
+  // Counts the suspects that may have work on the device: instances with work in flight, tenants
+  // that have been inside a lease, and hung leases. Returns no value if a plug-in's [main] function
+  // runs on another thread, because the count does not wait for it. Throws std::bad_alloc.
   std::optional<std::size_t> count_suspects();
   // After a fault: the same, counted once, at the first question. Instances that end later do not
   // make the others more suspicious. Throws std::bad_alloc.
@@ -63,7 +63,7 @@ class BrokerImpl {
   InstanceSettings settings_for(const LoadedLibrary& library, std::size_t index,
                                 const InstanceOptions& options);
 
-  // Where a plug-in's [no-ctx] functions are called.
+  // The target for calls of a plug-in's [no-ctx] functions. No context is current there.
   GuardTarget nowhere() const noexcept { return {driver_ ? &driver_->table : nullptr, nullptr, 0}; }
 
   std::shared_ptr<LoadedLibrary> load(const std::filesystem::path& path);
@@ -72,14 +72,14 @@ class BrokerImpl {
   LeaseTable& leases() noexcept { return *leases_; }  // with a driver
   ModuleService& modules() noexcept { return modules_; }
 
-  // What is alive, so that close can refuse and poll can reach the instances.
+  // Adds and removes an instance that is alive, so that close can refuse and poll can reach it.
   void add(Instance& instance);
   void remove(Instance& instance) noexcept;
   void poll_instances() noexcept;
   // One thread at a time calls [main] functions of plug-ins: the host's main one, or one that runs
   // a graph whose plug-ins have to be activated again. Such a function may lead to another one.
   std::recursive_mutex& main_mutex() noexcept { return main_mutex_; }
-  // Of every tenant: see TenantImpl.
+  // Reports the losses of all tenants, and ends their lost contexts: see TenantImpl.
   void report_losses();
   void end_lost_contexts() noexcept;
   void add_graph() noexcept { ++graphs_; }
@@ -89,7 +89,7 @@ class BrokerImpl {
   // stays until the process ends; it does not speak to the host any more.
   bool shut_down() noexcept;
 
-  // By id; the host's too. For what is written of tenants.
+  // The names of tenants by their ids, with the host's, for what is written about tenants.
   std::map<std::uint32_t, std::string> tenant_names() const;
   BrokerMetrics metrics() const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the C functions of ctxbroker/host.h have in common: the handles, the last error, and structs
+// Helpers that the C functions of ctxbroker/host.h share: the handles, the last error, and structs
 // that begin with their size.
 #pragma once
 
@@ -130,20 +130,20 @@ const Thing& element_of(const std::vector<Thing>& all, std::uint32_t index, std:
                                                std::to_string(all.size()));
 }
 
-// Whether a size can be that of a version of the struct: its members end at multiples of 4, and a
-// version with several times as many is garbage.
+// Returns whether a size can be that of a version of the struct. The members of each version end at
+// multiples of 4, and a size of more than four times the present one is garbage.
 template <typename Struct>
 bool has_size(const Struct* given) noexcept {
   return is_valid(given, sizeof given->size) && given->size % 4 == 0 &&
          given->size <= 4 * sizeof *given;
 }
 
-// A struct of the caller's, with 0 in the members that its header does not have. Throws Error
-// (invalid_argument) with `complaint` when its size cannot be.
+// Returns the caller's struct, with 0 in the members that its header does not have. Throws Error
+// (invalid_argument) with `complaint` when its size cannot be right.
 template <typename Struct>
 Struct taken(const Struct* given, const char* complaint) {
   check_argument(has_size(given), complaint);
-  // Of a later version; what is asked for there would not be done.
+  // Members of a later version must be 0, because this version would not do what they ask for.
   const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
   const bool is_known =
       std::all_of(bytes + std::min<std::size_t>(given->size, sizeof *given), bytes + given->size,

@@ -23,7 +23,7 @@ using ctxbroker::detail::give_lease;
 
 static_assert(sizeof(Guard) <= sizeof(ctxb_guard) && alignof(Guard) <= alignof(ctxb_guard));
 
-// Of what ctxb_tenant_held counts.
+// Throws unless `kind` is a kind of thing that ctxb_tenant_held counts.
 void check_kind(const std::string& kind) {
   using ctxbroker::detail::Kind;
   constexpr const char* retained = "primary context";

@@ -93,7 +93,8 @@ Json plugin_to_json(const PluginDescription& plugin) {
 
 // ---- Reading -------------------------------------------------------------------------------
 
-// Where the reader is. The text is made for an error only, because there are many places.
+// The reader's place in the document. Its text is made for an error only, because there are many
+// places.
 struct JsonPlace {
   const JsonPlace* outer;
   const char* member;  // null: the element `index` of an array

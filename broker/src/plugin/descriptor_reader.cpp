@@ -81,7 +81,7 @@ struct Table {
   std::size_t least_bytes;  // of each element
 };
 
-// What `read` makes of each element and its index.
+// Reads a table. Returns what `read` makes of each element and its index.
 template <typename Struct, typename Read>
 auto read_table(const DescriptorPlace& location, const Table<Struct>& table, const Read& read) {
   std::vector<decltype(read(*table.first, 0U))> made;

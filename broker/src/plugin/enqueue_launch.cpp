@@ -23,7 +23,7 @@ CUresult allow_cluster(const DriverTable& driver, Kernel& kernel,
   return status;
 }
 
-// How many blocks of this launch one multiprocessor takes.
+// Finds how many blocks of this launch fit on one multiprocessor at a time.
 CUresult blocks_together(const DriverTable& driver, const Kernel& kernel, const ctxb_launch& launch,
                          unsigned int& blocks) noexcept {
   if (driver.active_blocks == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
@@ -42,7 +42,8 @@ ctxb_status refuse_launch(Instance& instance, const RefusalText& refusal) {
   return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch", refusal.text);
 }
 
-// What the driver must know or tell before such a launch.
+// Prepares the driver for such a launch, and checks that the blocks of a cooperative one fit
+// together.
 ctxb_status open_up(Instance& instance, const Activation& activation, Kernel& kernel,
                     const ctxb_launch& launch, const ctxb_launch_options* options) {
   const DriverTable& driver = activation.lease->table();

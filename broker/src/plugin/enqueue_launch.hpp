@@ -14,7 +14,7 @@ namespace ctxbroker::detail {
 ctxb_status enqueue_launch(Instance& instance, Activation& activation, const ctxb_launch* launch,
                            const ctxb_launch_options* options);
 
-// What a launch with attributes hands to the driver.
+// The driver's arguments for a launch with attributes.
 struct LaunchConfig {
   CUlaunchAttribute attributes[4];
   CUlaunchConfig config;

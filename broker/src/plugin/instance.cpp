@@ -12,7 +12,8 @@
 namespace ctxbroker::detail {
 namespace {
 
-// What the CUDA libraries in a plug-in would find out in their own words, and later.
+// Refuses a plug-in that needs NVIDIA's driver if there is another one. Otherwise, the CUDA
+// libraries in the plug-in would fail later, with messages of their own.
 void check_driver(const Driver& driver, const PluginDescription& plugin) {
   if (!plugin.needs_nvidia_driver || driver.info.kind == DriverChoice::nvidia) return;
   throw Error(ErrorKind::needs_gpu,

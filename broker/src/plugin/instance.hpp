@@ -57,7 +57,8 @@ class Instance {
   const InstanceSettings& settings() const noexcept { return settings_; }
   const PluginDescription& description() const noexcept { return description_; }
   const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
-  // As this instance sees it: what its host asked for, which another instance may have got.
+  // Returns the lease as this instance sees it, with its own host's choice. The lease may have been
+  // made for another instance's choice.
   LeaseInfo lease_info() const;
   Metrics metrics() const noexcept;
 
@@ -70,10 +71,11 @@ class Instance {
   std::string text(std::string_view id) const;
   std::string to_text(std::string_view id, const ParameterValue& value);
   ParameterValue from_text(std::string_view id, std::string_view text);
-  // What process will get. By the thread that gives the next job, before it.
+  // Takes the values of the parameters that process will get. The thread that gives the next job
+  // calls it before the job.
   void take_parameters() noexcept { parameters_.take_snapshot(); }
-  // What a job has changed it to, by its index, for this job and those after it. Checked by the
-  // caller. By the thread that gives the job, after take_parameters.
+  // Puts the value to which a job changes a parameter, for this job and those after it. The caller
+  // has checked it. The thread that gives the job calls it, after take_parameters.
   void put_value(std::size_t index, double value) noexcept { parameters_.put(index, value); }
 
   void activate(const ActivationSizes& sizes);
@@ -105,7 +107,8 @@ class Instance {
   void renew();
   // The last renew failed, and the host has not deactivated the plug-in since.
   bool awaits_renewal() const noexcept { return renewal_.has_value(); }
-  // How often the host has activated it. A renewal is still the same activation for the host.
+  // The number of times that the host has activated it. For the host, a renewal is the same
+  // activation.
   std::uint64_t times_activated() const noexcept { return times_activated_; }
   // Evidence: work that this instance enqueued may be running.
   void set_in_flight(bool in_flight) noexcept {
@@ -116,8 +119,8 @@ class Instance {
   // work was in flight is kept for tell_loss.
   void hang(Lease& lease, CUstream stream) noexcept;
   bool hung_alone() const noexcept { return hung_alone_.load(std::memory_order_acquire); }
-  // By the thread that is inside the plug-in's activate or process. The lease counts with it when
-  // that call has ended, for others count there too and every one would lock the bus.
+  // Call it on the thread that is inside the plug-in's activate or process. The lease counts with
+  // it when that call has ended, for others count there too and every one would lock the bus.
   void count_launch(const Kernel& kernel) noexcept {
     std::atomic<std::uint64_t>& launches = counters_.launches;
     kernel.last_launch = launches.load(std::memory_order_relaxed) + 1;
@@ -147,7 +150,7 @@ class Instance {
   const char* lasting_id() const noexcept { return lasting_id_; }
   const char* lasting_library() const noexcept { return library_->lasting_path(); }
   Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
-  // Of the device memory that it takes through the SDK.
+  // The budget for the device memory that it takes through the SDK.
   Budget& budget() noexcept { return budget_; }
   // The holder of its activation's memory. It must be active.
   Holder holder() const noexcept { return activation_->holder(); }

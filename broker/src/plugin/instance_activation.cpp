@@ -100,7 +100,7 @@ void Instance::activate(const ActivationSizes& sizes) {
   count_launches_since(launched, *lease_);
   lease_->report_status(outcome.entered);
   if (outcome.ran() && status == CTXB_OK) {
-    // What the host activates after a renewal failed is that renewal.
+    // An activation by the host after a failed renewal, with the same sizes, is that renewal.
     if (!renewal_ || !are_equal(*renewal_, sizes)) ++times_activated_;
     renewal_.reset();
     phase_.store(Phase::active, std::memory_order_release);

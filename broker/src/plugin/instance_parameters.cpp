@@ -89,7 +89,7 @@ std::string Instance::to_text(std::string_view id, const ParameterValue& value) 
   // Not zeros, so that a text without its 0 shows; and longer than the plug-in knows.
   std::string text(2 * longest_value, '?');
   ctxb_status status = CTXB_ERROR;
-  // What a job says at the same time is its own business.
+  // A job that runs at the same time keeps the failures that it has recorded.
   if (phase() != Phase::processing) failures_.clear();
   const CallOutcome outcome = call_main(nowhere(), "to_text", [&] {
     status = parameter_text_->to_text(object_, static_cast<std::uint32_t>(index), &given,

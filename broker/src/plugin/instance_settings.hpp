@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What holds for an instance when the host's options, its policy and the defaults are put together.
+// Puts the host's options, its policy and the defaults together into the settings of an instance.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct LeaseOrder {
 LeaseOrder lease_order(const LeaseChoice& by_host, const Policy& policy,
                        const std::vector<std::string>& ids);
 
-// Where one plug-in is to be; nothing when nobody says.
+// The placement of one plug-in, and who asked for it; nothing if nobody did.
 struct PlacementOrder {
   std::optional<Placement> placement;
   std::string by;
@@ -39,11 +39,13 @@ PlacementOrder placement_order(const InstanceOptions& options, const Policy& pol
 std::uint64_t memory_budget(const InstanceOptions& options, const Policy& policy,
                             const PluginDescription& plugin);
 
-// What a tenant's code may hold through the driver, in bytes; 0: no limit. The host's own number
-// (0: none) stands above the policy; of the plug-ins' budgets the smallest counts.
+// Returns how many bytes of device memory a tenant's code may hold through the driver; 0: no limit.
+// The host's own number (0: none) stands above the policy. If plug-ins have different budgets, the
+// smallest counts.
 std::uint64_t driver_memory_budget(std::uint64_t by_host, const Policy& policy,
                                    const std::vector<std::string>& ids);
-// The same for any row of the limits. Where nobody says a number, the row's own counts.
+// Returns the same for any row of the limits. If neither the host nor the policy has a number, the
+// row's own counts.
 std::uint64_t driver_limit(const LimitRow& row, const TenantOptions& options, const Policy& policy,
                            const std::vector<std::string>& ids);
 

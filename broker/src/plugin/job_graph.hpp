@@ -18,7 +18,8 @@ using GraphExec = Owned<CUgraphExec, graph_exec_end>;
 // Belongs to one activation. Call it on the thread of the process calls and inside the lease.
 class JobGraph {
  public:
-  // What went wrong, with the driver's status when the driver reported it.
+  // The outcome of a step. `what` says what went wrong, and `status` is the driver's if the driver
+  // reported it.
   struct Outcome {
     CUresult status = CUDA_SUCCESS;
     const char* what = "";  // static text

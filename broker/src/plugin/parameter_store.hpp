@@ -73,7 +73,7 @@ class ParameterStore {
   std::vector<ctxb_value> snapshot_;
 };
 
-// As the plug-in gets it. The text is borrowed.
+// Returns the value as the plug-in gets it. The text is borrowed.
 ctxb_value plugin_value(const ParameterDescription& parameter, const ParameterValue& value,
                         const char* text) noexcept;
 // A value with `count` numbers. No parameter allows the value if `count` is not 1, 2 or 4.

@@ -12,7 +12,8 @@ namespace {
 constexpr int nowhere = -1;
 constexpr int default_device = 0;
 
-// What the neediest plug-in of the library asks for, so that the others can follow it.
+// Returns the highest compute capability that a plug-in of the library needs, so that the others
+// can follow it.
 std::pair<int, int> needed_capability(const std::vector<PluginDescription>& library) {
   std::pair<int, int> needed{0, 0};
   for (const PluginDescription& plugin : library) {
@@ -45,7 +46,8 @@ int most_free(const std::vector<DeviceOffer>& offers) noexcept {
       ->device;
 }
 
-// Where the tenant has a lease: the device that a rule chose for it, else the first.
+// Returns a device on which the tenant has a lease: the one that a placement chose for it, else the
+// first.
 int Placer::home_of(TenantId tenant) const {
   const auto home = homes_.find(tenant);
   if (home != homes_.end() && leases_.find(tenant, home->second) != nullptr) return home->second;

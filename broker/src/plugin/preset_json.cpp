@@ -93,7 +93,7 @@ Preset read_members_of(const Json& json, const Location& root) {
   return preset;
 }
 
-// What a host has put there need not be JSON.
+// Returns the text of a host's own member as JSON. Text that is not JSON becomes a string.
 Json other_to_json(const std::string& text) {
   Json json = Json::parse(text, nullptr, false);
   return json.is_discarded() ? Json(text) : json;

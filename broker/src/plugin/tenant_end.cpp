@@ -13,13 +13,15 @@
 
 namespace ctxbroker::detail {
 
-// Who could hold the handle of a private context, which must not reach the driver once it is gone:
+// Ends the contexts of lost leases early, where nothing can use a private context's handle any
+// more. Once the context is gone, its handle must not reach the driver. The handle could be held
+// by:
 //   - guards, and threads without one that have it current: they are counted;
-//   - owners of the lease (activations, streams, memory): this here is the only one;
-//   - the tenant's own code, through what it made there: that is in its ledger, if it called
-//     nothing past the gate. A runtime library has ways past it, and remembers contexts;
-//   - and the context's handle alone: where that is to be made current, it means the next
-//   generation.
+//   - owners of the lease (activations, streams, memory): this object is the only one;
+//   - the tenant's own code, through things that it made there: these are in its ledger, unless
+//     it called past the gate. A runtime library has ways past it, and remembers contexts;
+//   - code that has the handle alone: if it makes that current, it gets the context of the next
+//     generation.
 void TenantImpl::end_lost_contexts() noexcept {
   if (gated() == nullptr || broker_.gate().mode != GateMode::before_driver) return;
   const std::lock_guard lock(mutex_);
@@ -46,9 +48,10 @@ bool TenantImpl::wait_for(Lease& lease, CUstream stream) noexcept {
   return false;
 }
 
-// What is enqueued may call functions of the tenant's libraries, and what is given back under work
-// that does not end would be waited for without end. In streams of the broker's and, where the gate
-// knows of them, of the code's own; and in the default streams of contexts that are nobody else's.
+// Waits for the work of the tenant. Work that is enqueued may call functions of the tenant's
+// libraries. Things that are given back under work that does not end would be waited for without
+// end. It waits in the broker's streams, in the streams of the tenant's code that the gate knows,
+// and in the default streams of contexts that only this tenant uses.
 bool TenantImpl::wait_for_work() noexcept {
   bool idle = true;
   const auto wait_for_streams_of = [&](const Holder& one) {
@@ -134,7 +137,8 @@ void TenantImpl::end_leases() noexcept {
   }
 }
 
-// In words; empty: nothing may. Throws std::bad_alloc.
+// Returns in words what may still call the tenant's code; empty: nothing may. Throws
+// std::bad_alloc.
 std::string TenantImpl::what_may_call_code() {
   if (work_hangs_ || identity_->hung.anywhere()) return "work that hangs may call it";
   if (gated() == nullptr) return {};
@@ -142,7 +146,7 @@ std::string TenantImpl::what_may_call_code() {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& lease : leases_) {
-      // What was enqueued there may never be called.
+      // Functions that were enqueued in a lost lease may never be called.
       if (lease->lost()) limit = std::chrono::milliseconds(1);
     }
   }
@@ -186,14 +190,15 @@ void TenantImpl::keep_primaries(GatedTenant& gated) {
   }
 }
 
-// What its code made through the driver and forgot, and what the host made for it.
+// Gives back what the tenant's code made through the driver and forgot, and what the host made for
+// the tenant.
 void TenantImpl::give_back_what_is_left() noexcept {
   try {
     if (gated() != nullptr) {
       const Reason reason{*identity_, broker_.driver().table, "the tenant left"};
       const std::vector<GatedTenant*> all = gated()->all_of_tenant();
       for (GatedTenant* const one : all) {
-        // Of several, one may have no code that could use what stays.
+        // One of several may have no code that could use the things that stay.
         const bool stays = resident_ && (all.size() == 1 || !code_of(*one).empty());
         if (stays && one->has_private_tables()) keep_primaries(*one);
         give_back(*one, stays, reason);

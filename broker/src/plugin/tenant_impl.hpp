@@ -44,7 +44,7 @@ class TenantImpl final : private LeaseSource {
   const std::shared_ptr<const TenantIdentity>& identity() const noexcept { return identity_; }
   BrokerImpl& broker() const noexcept { return broker_; }
 
-  // Which plug-ins its library has: what the policy says of them counts from now on.
+  // Learns which plug-ins its library has. From now on, the policy for them counts.
   void know_plugins(const std::vector<std::string>& ids);
 
   // Loads a library under guard, with no context current. Throws Error (plugin_load). Unloaded, or
@@ -62,7 +62,8 @@ class TenantImpl final : private LeaseSource {
   // The same for a guard that could not enter `refused`, because of `status`. A lease that is being
   // closed is asked again when that is decided. Throws Error.
   [[gnu::cold, gnu::noinline]] Lease& lease_after_refusal(Lease& refused, CUresult status);
-  // What a driver call of the tenant's own code returned.
+  // Records the status that a driver call of the tenant's own code returned. Returns the lease's
+  // state.
   LeaseState report_status(CUresult status, int device) noexcept;
 
   CUdeviceptr allocate(std::uint64_t bytes, int device);
@@ -92,13 +93,13 @@ class TenantImpl final : private LeaseSource {
   // (wrong_state), and all is as before, while a guard stands in one of them or a graph uses it.
   void close();
   bool is_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
-  // For a graph with ends in its memory: it cannot be closed while the result exists. Throws Error
-  // (wrong_state).
+  // Lends the tenant to a graph with ports in its memory: the tenant cannot be closed while the
+  // result exists. Throws Error (wrong_state).
   static std::shared_ptr<TenantImpl> lend(const std::shared_ptr<TenantImpl>& tenant);
 
  private:
-  // What guards of the tenant stand for. Null: the gate is not in force, this is the host, or the
-  // tenant is closed and another one has its code.
+  // Returns what guards of the tenant stand for. Null: the gate is not in force, this is the host,
+  // or the tenant is closed and another one has its code.
   GatedTenant* gated() const noexcept {
     GatedTenant* const gated = identity_->gated.load(std::memory_order_acquire);
     return gated != nullptr && &gated->identity() == identity_.get() ? gated : nullptr;
@@ -109,7 +110,7 @@ class TenantImpl final : private LeaseSource {
   std::string what_may_call_code();
   using Leases = std::vector<std::shared_ptr<Lease>>;
   void wait_for_other_devices(const Leases& leases, int device) noexcept;
-  // Of what the host makes for the tenant.
+  // The holder of the things that the host makes for the tenant.
   Holder holder() const noexcept { return {.tenant = identity_->id, .origin = Origin::host_api}; }
   SharedMemory record_shared(const std::shared_ptr<Lease>& lease, const SharedMemory& memory,
                              Budget* budget);

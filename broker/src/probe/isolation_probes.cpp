@@ -71,7 +71,7 @@ void probe_fault(const Subject& subject) {
   } else {
     tell_value("fault.other_device", ended(subject, elsewhere) ? 1 : 0);
   }
-  // What was there is given up first.
+  // The old contexts are destroyed before a fresh one is made.
   table.ctx_destroy(faulty);
   table.ctx_destroy(neighbour);
   if (elsewhere != nullptr) table.ctx_destroy(elsewhere);

@@ -54,7 +54,7 @@ std::string now() {
   return text;
 }
 
-// What both entries need to know of this machine.
+// The facts about this machine that both entries need.
 struct Machine {
   Driver driver;
   std::string uuid;  // of the device that would be measured
@@ -102,7 +102,7 @@ std::optional<ProbeReport> from_cache(const Machine& machine, std::vector<std::s
   return describe(machine, std::move(*read.report));
 }
 
-// What went wrong this time may go well the next.
+// Returns whether to keep the report. A probe that failed this time may succeed the next.
 bool worth_keeping(const ProbeReport& report) {
   for (const ProbeAnswer& answer : report.answers) {
     if (answer.outcome == ProbeOutcome::failed || answer.outcome == ProbeOutcome::timed_out) {

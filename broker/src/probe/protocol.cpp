@@ -46,8 +46,8 @@ ProbeAnswer* answer_of(std::string_view line, std::string_view mark, std::string
   return find(answers, line.substr(0, blank));
 }
 
-// What a process wrote beside its answers: its failure, and the last line that is not part of the
-// protocol, because that line often explains a crash.
+// The output of a process beside its answers: its failure, and the last line that is not part of
+// the protocol, because that line often explains a crash.
 struct Heard {
   std::string failure, last_words;
 };

@@ -36,7 +36,8 @@ using json::Json;
 
 constexpr std::size_t largest_answer = std::size_t{16} << 20;  // bytes
 constexpr std::size_t most_words = 400;                        // bytes of what a library printed
-// Of a process that has written its answer. A library that calls exit ends with another one.
+// The exit statuses of a process that has written its answer. If a library calls exit, the process
+// ends with another one.
 constexpr int described_status = 86, refused_status = 87;
 
 // A file in memory: nobody waits at it, whoever keeps it open.
@@ -154,7 +155,8 @@ bool wait_for_child(pid_t child, Clock::time_point deadline, int host, int& stat
   return in_time;
 }
 
-// What the library printed last, on one line; empty: nothing.
+// Returns the last line that the library printed, for the end of a message; empty: it printed
+// nothing.
 std::string last_words(const MemoryFile& printed) {
   const std::size_t size = printed.size();
   const std::size_t bytes = std::min(size, most_words);

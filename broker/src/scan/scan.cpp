@@ -52,8 +52,8 @@ bool matches(const std::vector<std::string>& patterns, const fs::path& path) {
   });
 }
 
-// What may be another time, though the file stays the same: a library that it needs is installed
-// meanwhile, or its init finds a licence.
+// Returns whether the library may load another time, though its file stays the same: a library that
+// it needs may be installed meanwhile, or its init may find a licence.
 bool may_change(const std::string& reason) {
   return reason.find("cannot open shared object file") != std::string::npos ||
          reason.find("cannot be initialised") != std::string::npos;

@@ -167,7 +167,7 @@ void ScanCache::forget(const fs::path& library) {
 
 void ScanCache::finish() {
   if (file_.empty() || !is_untidy_) return;
-  // What another process has found meanwhile stays.
+  // Entries that another process has added meanwhile stay.
   CacheEntries all = entries_;
   try {
     for (auto& [path, entry] :

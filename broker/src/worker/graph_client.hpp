@@ -33,8 +33,8 @@ namespace ctxbroker::detail {
 // member, when the options do not suit.
 WorkerGraphDescription checked(WorkerGraphDescription description,
                                const WorkerGraphOptions& options);
-// What an activation has to be, whatever a worker says: the ports have the graph's names, and the
-// sizes suit the media. Throws Error (invalid_argument).
+// Checks an activation as far as that is possible without a worker: the ports have the graph's
+// names, and the sizes suit the media. Throws Error (invalid_argument).
 void check_activation(const WorkerGraphDescription& graph, Media media,
                       const ActivationSizes& sizes, const std::vector<GraphPort>& inputs,
                       const std::vector<GraphPort>& outputs);
@@ -126,14 +126,14 @@ class GraphClient final : public GraphSegment {
     std::vector<std::shared_ptr<LentDevice>> devices;  // likewise
     std::vector<std::vector<std::byte>> dry;           // of each output, with dry_while_away
   };
-  // What a process is activated with.
+  // The settings with which a process is activated.
   struct Settings {
     std::vector<Node> nodes;
     std::vector<GraphPort> inputs, outputs;
     ActivationSizes sizes;
     std::uint64_t number = 0;
   };
-  // What the next process is for: it takes over if this one ends, or this one has ended already.
+  // The purpose of the next process: it takes over if this one ends, or because this one has ended.
   enum class Purpose : std::uint8_t { stand_by, replacement };
 
   const Node& at(std::size_t node) const;
@@ -232,8 +232,8 @@ class GraphClient final : public GraphSegment {
   std::future<std::unique_ptr<GraphClient>> next_;
   bool next_is_replacement_ = false;  // dry_while_away waits for it
   bool stand_by_fits_ = false;        // the stand-by is activated, too
-  // What it has replaced. Its end may take a while, so another thread than that of the jobs does
-  // it.
+  // The client that this one has replaced. Its end may take a while, so another thread than that of
+  // the jobs ends it.
   std::unique_ptr<GraphClient> retired_;
   const Scheduling scheduling_;  // of the thread that has made the graph
   DriverInfo driver_;
@@ -256,7 +256,8 @@ class GraphClient final : public GraphSegment {
   std::uint64_t latency_ = 0;
   std::vector<std::uint64_t> latency_before_;
   std::uint64_t memory_ = 0;  // of the device, in bytes, that the plug-ins and their jobs take
-  // What the host was told last, and for which job: its buffers are of these sizes.
+  // The regions that the host was given last, and the job that they are for. The host's buffers
+  // have these sizes.
   JobInfo regions_of_;
   std::vector<ImageRegion> regions_;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job of a graph in a worker has to be, and where its buffers are. All of it is known
+// Checks the jobs of a graph in a worker, and finds where their buffers are. All of it is known
 // without the worker.
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +23,8 @@ std::uint64_t aligned(std::uint64_t bytes) noexcept {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// Of pixels or frames. What does not fit into a number is too much in any case.
+// Returns the bytes of a buffer of pixels or frames. A size that does not fit into the number is
+// too large in any case.
 std::uint64_t buffer_bytes(std::uint64_t width, std::uint64_t height, std::uint64_t channels,
                            SampleType samples) {
   std::uint64_t bytes = samples == SampleType::float16 ? 2 : 4;

@@ -136,7 +136,8 @@ const GraphPort& GraphClient::port_of(std::size_t buffer) const {
                          : description_.outputs[buffer - inputs];
 }
 
-// What the host has ended counts no more, because its address may be that of other memory now.
+// Finds the lent memory that the buffer lies in. Memory that the host does not lend any more does
+// not count, because its address may be that of other memory now.
 BufferPlace GraphClient::device_place_of(const GraphPort& port, const void* buffer,
                                          std::uint64_t bytes, Flight& flight) const {
   const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(buffer));

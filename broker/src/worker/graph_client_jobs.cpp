@@ -12,7 +12,7 @@
 namespace ctxbroker::detail {
 namespace {
 
-// What a parameter is after the block, as plugin_events.h says.
+// Returns the value of a parameter after the block, as plugin_events.h says.
 double value_after(const WorkerParameterChange& change, std::int64_t frames) noexcept {
   const auto ramp = static_cast<std::int64_t>(change.ramp_frames);
   if (frames >= change.offset + ramp) return change.value;
@@ -149,7 +149,7 @@ JobReply GraphClient::start(GraphCall type, Flight& flight, const JobBuffers& bu
   return reply;
 }
 
-// As the worker's own instances have them now.
+// Keeps the values that the worker's own instances have now.
 void GraphClient::keep_values(const WorkerJobEvents& events, std::uint32_t frames) {
   for (const WorkerParameterChange& change : events.changes) {
     nodes_[change.node].values[change.parameter] = value_after(change, frames);

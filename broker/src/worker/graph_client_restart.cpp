@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a graph in a worker comes into a process, now and after each end of one.
+// Sets a graph up in a worker process, at first and after each exit of one.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -174,7 +174,8 @@ void GraphClient::leave_settings() {
   active_ = false;
 }
 
-// As a stand-by, on a thread of its own. If it cannot be activated now, it is when it takes over.
+// Takes the settings as a stand-by, on a thread of its own. If it cannot be activated now, it is
+// activated when it takes over.
 void GraphClient::stand_by_with(const std::optional<Settings>& settings) noexcept {
   try {
     if (!settings) {
@@ -242,7 +243,8 @@ void GraphClient::prepare_next(Purpose purpose) {
   }
 }
 
-// By what the process says about itself.
+// Returns whether an activated stand-by fits into its limit, by the device memory that the process
+// reports.
 bool GraphClient::fits_stand_by() const {
   if (!active_ || !options_.stand_by || options_.stand_by_memory == 0) return false;
   if (memory_ <= options_.stand_by_memory) return true;

@@ -81,17 +81,18 @@ class GraphSegment {
   virtual bool is_done(std::uint64_t job) = 0;
   virtual JobOutcome process(const JobBuffers& buffers, const JobInfo& job,
                              const WorkerJobEvents& events) = 0;
-  // Whether a job that failed can be done once more, in the next process. Its inputs are not lent.
+  // Returns whether a job that failed can be done once more, in the next process. Its inputs must
+  // not be lent.
   virtual bool can_repeat(const JobInfo& job, const Error& error) const = 0;
   virtual bool has_jobs() const noexcept = 0;
-  // Whether the buffer lies in a block from `lend`.
+  // Returns whether the buffer lies in a block from `lend`.
   virtual bool is_lent(const void* buffer) const = 0;
 
   // Null: the plug-ins are in this process. On any thread.
   virtual std::shared_ptr<WorkerImpl> worker() const = 0;
 };
 
-// Whether one of these buffers lies in a block from `lend`.
+// Returns whether one of these buffers lies in a block from `lend`.
 template <typename Buffers>
 bool is_any_lent(const GraphSegment& part, const Buffers& buffers) {
   return std::any_of(buffers.begin(), buffers.end(),

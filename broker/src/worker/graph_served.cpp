@@ -191,7 +191,7 @@ Json Served::create(const Json& ask) {
           {"has_state", made.instance.has_state()}};
 }
 
-// What the plug-in was set to in the process before this one.
+// Restores what the plug-in was set to in the process before this one.
 Json Served::restore(const Json& ask) {
   PluginInstance& instance = node(ask).instance;
   const auto& parameters = instance.description().parameters;
@@ -430,8 +430,8 @@ void Served::forget_block(std::uint64_t block) {
   check_message(has_ended, "work that does not end may still use the block");
 }
 
-// Which buffers CUDA can copy by itself. After submit, the host may write into a lent input, and
-// other jobs may use a lent output.
+// Finds the buffers that CUDA can copy by itself. After submit, the host may write into a lent
+// input, and other jobs may use a lent output.
 void Served::find_direct(std::uint32_t type, const JobMessage& message) {
   is_direct_.clear();
   if (GraphAccess::parts_of(*graph_).options.late != LateJobs::deliver)

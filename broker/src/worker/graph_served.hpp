@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graph's plug-ins in the worker: what each message of the host's does with them.
+// A graph's plug-ins in the worker, and what each message from the host does with them.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace ctxbroker::detail {
 // mistake of this library.
 void check_message(bool good, const char* what);
 
-// What is in a job's block before the samples.
+// The table in a job's block before the samples.
 struct JobTable {
   JobBuffers buffers;
   std::vector<BufferPlace> places;  // inputs, then outputs
@@ -85,7 +85,7 @@ class Served {
   std::map<std::uint64_t, RegisteredMemory> registered_;
   bool is_failure_told_ = false;  // of a registration
   std::vector<bool> on_device_;   // each buffer of a job: inputs, then outputs
-  // Of the last job, so that the next one allocates nothing.
+  // Data of the last job, kept so that the next one allocates nothing.
   JobTable table_;
   JobInfo job_;
   JobEvents events_;

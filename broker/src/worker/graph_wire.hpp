@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a WorkerGraph and its worker say to each other. Both must be of one build, which the first
+// The messages between a WorkerGraph and its worker. Both must be of one build, which the first
 // message checks.
 //
 // DOCUMENTS set up and ask: JSON text, in a block that the host lends for them. The message is a
@@ -32,7 +32,7 @@
 
 namespace ctxbroker::detail {
 
-// What all messages of a graph are; layout.hpp has the rest of the library's own types.
+// The types of all messages of a graph; layout.hpp has the rest of the library's own types.
 enum GraphCall : std::uint32_t {
   graph_open = first_graph_type,  // documents
   graph_create,
@@ -140,7 +140,7 @@ Json to_json(const ImageRegion& region);
 ImageRegion read_region(const Json& json);
 Json to_json(const ParameterValue& value);
 ParameterValue read_value(const Json& json);
-// Of to_json(const BrokerMetrics&). Names are cleaned.
+// Reads what to_json(const BrokerMetrics&) wrote. Names are cleaned.
 BrokerMetrics read_metrics(const Json& json);
 
 }  // namespace ctxbroker::detail

@@ -76,7 +76,8 @@ WorkerGrouping grouping_of(const WorkerNode& node, const PluginDescription& plug
                                                                  : otherwise;
 }
 
-// Whether one choice holds for all plug-ins, whatever they are.
+// Returns whether all plug-ins share one process whatever they are, because no choice says
+// otherwise.
 bool is_together(const WorkerGraphDescription& graph, const Policy& policy,
                  WorkerGrouping grouping) {
   const auto differs = [](const std::optional<WorkerGrouping>& one) {
@@ -309,8 +310,9 @@ void GroupedGraph::activate_segments(const Wiring& whole, const std::vector<bool
   }
 }
 
-// Also when one fails. Then it throws the first error. Who reads a relay comes before who has made
-// it, because memory that another process has opened is not to be given back.
+// Does the work for all segments, even if one fails. Then it throws the first error. A segment that
+// reads a relay comes before the one that made it, because memory that another process has opened
+// must not be given back.
 template <typename Work>
 void GroupedGraph::for_all(const Work& work) {
   std::exception_ptr first;

@@ -34,14 +34,14 @@ void cut_out(void* to, const Rectangle& wanted, const void* from, const Rectangl
 class GroupedGraph {
  public:
   GroupedGraph(WorkerGraphDescription description, const WorkerGraphOptions& options);
-  // Who reads a relay ends before who has made it.
+  // Destroys a segment that reads a relay before the one that made it.
   ~GroupedGraph() {
     while (!segments_.empty()) segments_.pop_back();
   }
   GroupedGraph(const GroupedGraph&) = delete;
   GroupedGraph& operator=(const GroupedGraph&) = delete;
 
-  // Where a node is.
+  // The place of a node.
   struct Place {
     GraphSegment& part;
     std::size_t node = 0;     // its number there
@@ -164,7 +164,7 @@ class GroupedGraph {
   ActivationSizes sizes_;       // of the last activation
   std::size_t asked_last_ = 0;  // a group
 
-  // Of several processes, while the graph is active.
+  // The members below are for several processes, while the graph is active.
   std::vector<PluginDescription> ports_;  // of the groups, for wiring_
   Wiring wiring_;
   std::vector<Step> steps_;

@@ -23,19 +23,20 @@ bool is_part(const JobInfo& job) noexcept {
   return job.region.width != 0 || !job.extents.empty();
 }
 
-// What the host gets of each picture.
+// Returns the part that the host gets of each picture.
 Rectangle wanted_of(const JobInfo& job) noexcept {
   return job.region.width != 0 ? rectangle(job.region) : frame_of(job);
 }
 
-// What a process answers.
+// Throws unless the region that a process returned is in range.
 void check_region(const Rectangle& one, const std::string& what) {
   if (is_valid(one)) return;
   throw Error(ErrorKind::plugin_failed,
               "graph: the answer for " + what + ", " + to_text(one) + ", is out of range");
 }
 
-// What is left of the job's time. 1 ns: nothing.
+// Returns the nanoseconds that are left of the job's time. 0: the job has no deadline. 1: no time
+// is left.
 std::uint64_t time_left(const JobInfo& job, Clock::time_point begin) {
   if (job.deadline_ns == 0) return 0;
   const auto passed =
@@ -43,7 +44,7 @@ std::uint64_t time_left(const JobInfo& job, Clock::time_point begin) {
   return passed < job.deadline_ns ? job.deadline_ns - passed : 1;
 }
 
-// What a job is if one of its processes had the dry signal.
+// Returns the outcome of the whole job. It is dry if one of the processes had the dry signal.
 JobOutcome as_a_whole(JobOutcome of_last, bool is_dry) noexcept {
   const bool is_there = of_last == JobOutcome::done || of_last == JobOutcome::late;
   return is_dry && is_there ? JobOutcome::dry : of_last;
@@ -106,7 +107,7 @@ void GroupedGraph::check(const JobBuffers& buffers, const JobInfo& job,
   }
 }
 
-// What each process gets with its job, without regions.
+// Prepares what each process gets with its job, except for the regions.
 void GroupedGraph::prepare(const JobInfo& job, const WorkerJobEvents& events) {
   for (Index n = 0; n < steps_.size(); ++n) {
     Step& step = steps_[n];
@@ -128,7 +129,7 @@ void GroupedGraph::prepare(const JobInfo& job, const WorkerJobEvents& events) {
   }
 }
 
-// Of all pictures, from the host's inputs on.
+// Finds the extents of all pictures, from the host's inputs on.
 void GroupedGraph::find_extents(const JobInfo& job) {
   for (Index v = 0; v < job_inputs_.size(); ++v) {
     samples_[v].extent =
@@ -164,7 +165,8 @@ void GroupedGraph::find_extents(const JobInfo& job) {
   }
 }
 
-// Which part of each picture is needed, from the host's outputs back. After the extents.
+// Finds the part of each picture that is needed, from the host's outputs back. Call it after
+// find_extents.
 void GroupedGraph::find_regions(const JobInfo& job) {
   if (!is_valid(wanted_of(job))) {
     refuse_job("the job's region, " + to_text(wanted_of(job)) + ", is out of range");
@@ -240,7 +242,7 @@ void GroupedGraph::check_same_regions(Index n) {
   }
 }
 
-// What a process reads: the samples themselves, a part of them, or what was there earlier.
+// Returns what a process reads: the samples themselves, a part of them, or what was there earlier.
 const void* GroupedGraph::input_of(Index n, std::size_t input) {
   Step& step = steps_[n];
   const Index value = *wiring_.nodes[n].inputs[step.feeds[input]];
@@ -307,7 +309,7 @@ auto GroupedGraph::run(const JobBuffers& buffers, const JobInfo& job, const Work
                        const Last& last) {
   const auto begin = Clock::now();
   check(buffers, job, events);
-  // What its jobs read on the device is about to be written anew.
+  // A relay that the jobs of the last process read is about to be written anew.
   if (last_reads_relay_ && segments_.back()->has_jobs()) segments_.back()->finish(last_submitted_);
   get_ready();  // a plug-in can have another latency now
   prepare(job, events);

@@ -44,7 +44,7 @@ std::vector<bool> GroupedGraph::find_relays(const Wiring& whole) const {
   return relays;
 }
 
-// Which of the whole graph's values this is.
+// Returns which of the whole graph's values this is.
 Index GroupedGraph::relay_of(const Value& value) const {
   return groups_[wiring_.nodes[*value.node].origin].outputs[value.port];
 }
@@ -83,7 +83,8 @@ void GroupedGraph::make_relays(const std::vector<bool>& relays) {
                        " bytes of its memory");
 }
 
-// What a process has made anew goes to those that read it. `step` is the one that is done last.
+// Passes relays that a process has made anew to the processes that read them. `step` is the one
+// that is done last.
 void GroupedGraph::pass_relays(Index from, Index step) {
   bool is_lost = false;
   for (Index v = 0; v < samples_.size(); ++v) {

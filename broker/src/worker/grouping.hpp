@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes of a graph share a process, and what flows between the processes. Pure, as the wiring
-// is.
+// Groups the nodes of a graph into processes, and finds what flows between the processes. Pure, as
+// the wiring is.
 #pragma once
 
 #include <string>
@@ -23,11 +23,10 @@ struct Group {
 WorkerGraphDescription with_edges(WorkerGraphDescription graph,
                                   const std::vector<const PluginDescription*>& plugins);
 
-// As `wire` takes it, without instances.
+// Returns the graph as `wire` takes it, without instances.
 GraphDescription graph_of(const WorkerGraphDescription& whole);
 
-// Which plug-ins share a process with this one, if `grouping` holds for all: those with an equal
-// key.
+// Returns a plug-in's key. If `grouping` holds for all, plug-ins with equal keys share a process.
 std::string group_key(WorkerGrouping grouping, const PluginDescription& plugin, Index node);
 // The key of the plug-ins in the host's process.
 extern const char* const host_key;

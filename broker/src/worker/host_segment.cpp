@@ -108,8 +108,8 @@ void HostSegment::take_relay(Descriptor file, const void* name, std::uint64_t by
       ctxbroker::DeviceMemory::imported(devices_.tenant(broker_), file.get(), bytes, device);
 }
 
-// What the names of relays stand for. With relays, the graph has several parts, and the numbers of
-// the buffers are checked.
+// Returns the job's buffers with the addresses that the names of relays stand for. A graph with
+// relays has several segments, and the numbers of its buffers are checked before.
 const JobBuffers& HostSegment::there(const JobBuffers& buffers) {
   if (relays_.empty()) return buffers;
   const auto address = [&](const GraphPort& port, const void* buffer) {

@@ -125,7 +125,7 @@ class HostSegment final : public GraphSegment {
   // The last jobs, by their numbers. A graph counts anew with each activation.
   std::uint64_t submitted_ = 0, finished_ = 0, before_activation_ = 0;
   std::vector<std::shared_ptr<LentBlock>> lent_;
-  // Of the last job, so that the next one allocates nothing.
+  // Data of the last job, kept so that the next one allocates nothing.
   JobInfo job_;
   JobBuffers buffers_;
   JobEvents events_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a host and its worker share, said once. Everything here that the worker can write is
-// untrusted: the host reads each field once, checks it, and works with its copy.
+// The data that a host and its worker share, defined once. Everything here that the worker can
+// write is untrusted: the host reads each field once, checks it, and works with its copy.
 //
 // SOCKET: an unnamed pair of SOCK_SEQPACKET, descriptor 3 of the worker. Each packet is a
 // PacketHead and `bytes` bytes, with at most one descriptor.
@@ -77,7 +77,7 @@ struct alignas(64) Control {
   SharedWord memory_short;  // worker: an allocation failed; a hint
 };
 
-// Which functions of plug-ins run, so that the host can name them when the process has ended.
+// The functions of plug-ins that run, so that the host can name them when the process has ended.
 struct alignas(64) RunningCopies {
   RunningCopy copies[32];
 };

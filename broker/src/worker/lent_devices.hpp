@@ -20,13 +20,15 @@ struct LentDevice {
   std::uint64_t address = 0, bytes = 0;
   int device = 0;
   bool is_made = false;  // each process makes it anew, for another one
-  // Of the memory, for each process to come. If it is made there, until it is passed on.
+  // The memory's descriptor, for each process to come. Memory that a process makes has one here
+  // until it is passed on.
   Descriptor file;
   unsigned jobs = 0;     // which use it
   bool is_over = false;  // and is taken back when they have ended
 };
 
-// What a graph is lent. A stand-by that takes over changes the process, and not the graph.
+// The device memory that a graph is lent. It stays the graph's when a stand-by takes over with
+// another process.
 struct LentDevices {
   explicit LentDevices(GraphClient& its) : client(its) {}
 

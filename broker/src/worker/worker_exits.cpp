@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a worker's process ended: what is known of it, who is told, and when.
+// The exits of a worker's processes: what is known of them, who is told, and when.
 #include <poll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -47,7 +47,8 @@ std::vector<RunningCall> read_running(std::byte* memory) {
   std::vector<RunningCall> all;
   for (const RunningCopy& copy : running_of(memory).copies) {
     std::string plugin = text_of(copy.plugin), function = text_of(copy.function);
-    // What a process writes over these names is no name: '?' stands for bytes that are no text.
+    // The process may have written anything over these names. '?' stands for bytes that are not
+    // text.
     const bool is_name = plugin.empty() || is_reverse_dns(plugin);
     if (function.empty() || function.find('?') != std::string::npos || !is_name) continue;
     const auto thread = static_cast<std::uint64_t>(copy.thread.load());
@@ -204,7 +205,7 @@ WorkerExit WorkerImpl::describe(WorkerProcess& process, std::optional<int> known
     asked = process.asked;
     text = process.asked_text;
   }
-  // What was asked for is the cause, unless the process was faster.
+  // A cause that was asked for counts, unless the process exited before.
   if (asked && (!known || status == -1 || end.signal == SIGKILL)) {
     end.cause = *asked;
     if (!known) text += ", and the system has not ended it yet";

@@ -10,14 +10,14 @@
 //   any --close--> closed
 //
 // The worker's thread (supervise) starts each process, because a process gets PR_SET_PDEATHSIG for
-// the THREAD that started it. It reads the process's output and packets, notices its end within
-// milliseconds, looks for hangs, and is the only one that waits for the process. Who calls only
-// asks it for an end, and kills.
+// the THREAD that started it. It reads the process's output and packets, notices its exit within
+// milliseconds, looks for hangs, and is the only one that waits for the process. Other threads only
+// request its end, and kill it.
 //
-// On a GPU, the system needs up to a second to end a process, because the driver gives back what
-// it has there. Until then, kernels and copies may still write into memory that it was lent. If it
-// was lent none, its end is told as soon as /proc says that it is dying. It is then a leaving
-// process, and the next one can start.
+// On a GPU, the system needs up to a second to end a process, because the driver gives back what it
+// has there. Until then, kernels and copies may still write into memory that was lent to the
+// process. If no memory was lent to it, its exit is reported as soon as /proc shows that it is
+// dying. It is then a leaving process, and the next one can start.
 #pragma once
 
 #include <poll.h>
@@ -106,7 +106,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void start();
   // Ends the process that there is, because an answer of its cannot be right.
   [[noreturn]] void refuse(const std::string& why);
-  // Whether it starts a process that is not there, or throws Error (context_lost).
+  // The choice for a call when there is no process: to start one, or to throw Error (context_lost).
   enum class Absent : std::uint8_t { start, refuse };
   std::size_t call(const WorkerMessage& message, void* reply, std::size_t capacity,
                    std::chrono::microseconds timeout, Absent absent = Absent::start);
@@ -209,13 +209,13 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   std::thread supervisor_;  // the last member: it uses all others
 };
 
-// What a message of this type is: "message 3", "the module's start", "a job".
+// Names a message of this type: "message 3", "the module's start", "a job".
 std::string message_in_words(std::uint32_t type);
 // The environment of a worker. It finds no MPS server, unless `added` names one.
 std::vector<std::string> worker_environment(std::vector<std::string> added);
 std::uint64_t oom_kills() noexcept;  // in this process's control group; 0 when nobody counts
 
-// What /proc says about the main thread of a process.
+// The state of a process's main thread, as /proc has it.
 struct ProcessLook {
   char state = '?';  // '?': it cannot be read
   bool is_dying = false;

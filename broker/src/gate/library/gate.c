@@ -22,7 +22,7 @@
 
 enum { success = 0, invalid_value = 1, no_device = 100, not_supported = 801 }; /* CUresult */
 
-/* As in the table. All but the first are guarded. */
+/* The rules of the table. All but the first guard their functions. */
 enum {
   rule_pass,
   rule_look_up,
@@ -165,7 +165,7 @@ static void set_target(uint32_t index) {
 #define SAY(error, bytes, ...) \
   ((error) != NULL && (bytes) > 0 ? (void)snprintf(error, bytes, __VA_ARGS__) : (void)0)
 
-/* Whether a library is the gate itself, by whatever path it was found. */
+/* Returns whether a library is the gate itself, by whatever path it was found. */
 static int is_gate(void* library) {
   return ctxb_own_symbol(library, "ctxb_gate_get") != NULL;
 }

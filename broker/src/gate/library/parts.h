@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the parts of the gate library call of each other. */
+/* The functions and data that the parts of the gate library share. */
 #pragma once
 
 /* The exported functions are blocks of machine code of one size, one after the other in the order
@@ -21,20 +21,18 @@ CTXB_GATE_INSIDE extern ctxb_gate_function ctxb_gate_targets[];
 /* Called by the second half of block `index`; returns where to go on. */
 CTXB_GATE_INSIDE ctxb_gate_function ctxb_gate_resolve(uint64_t index);
 
-/* Where NVIDIA's driver lies; the loader cannot be asked by name, because the gate has the name.
- * Calls `found` with one file after the other that may be the driver, until it returns 1: in
+/* Calls `found` with one file after the other that may be NVIDIA's driver, until it returns 1: in
  * LD_LIBRARY_PATH, in the loader's cache, in the folders that distributions and containers use.
- * Returns 1 when a call did. */
+ * Returns 1 when a call did. The loader cannot be asked by name, because the gate has the name. */
 int ctxb_gate_for_each_driver_file(int (*found)(const char* file, void* context), void* context);
 
-/* What stands in place of dlopen, dlsym and dlvsym in libraries of tenants. Each goes on to the
- * loader's own function by a jump where that is to answer, because the loader looks at its caller.
- * In entries_PROCESSOR.S. */
+/* Replacements of dlopen, dlsym and dlvsym in tenants' libraries. If the loader's own function has
+ * to answer, they jump to it, because the loader looks at its caller. In entries_PROCESSOR.S. */
 extern const char ctxb_gate_watched_dlopen[];
 extern const char ctxb_gate_late_dlsym[];
 extern const char ctxb_gate_late_dlvsym[];
 
-/* Whether that is the library of the driver behind the gate. */
+/* Returns whether the library is the driver behind the gate. */
 int ctxb_gate_is_driver(const void* library);
 
 void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_after_open after);
@@ -43,8 +41,8 @@ void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_after_open 
  * answer, because what it finds may depend on who asks. */
 int ctxb_gate_open_watched(const char* file, int mode, const void* caller, void** library);
 
-/* Where the driver was in the process before the gate, a guarded function of the driver is answered
- * with the gate's. NULL: the loader is to answer. `version` is NULL for dlsym. */
+/* Returns the gate's function for a guarded function of the driver, where the driver was in the
+ * process before the gate. NULL: the loader has to answer. `version` is NULL for dlsym. */
 void* ctxb_gate_late_answer(void* handle, const char* name, const char* version,
                             const void* caller);
 #endif

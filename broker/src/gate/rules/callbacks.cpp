@@ -12,7 +12,7 @@ namespace {
 
 using What = PendingCalls::What;
 
-// What the driver gets in place of such a function: a function of the broker's that calls it.
+// A tenant's function that the driver calls later. The driver gets `call` in its place.
 template <typename... Leading>
 struct Pending {
   using Function = void (*)(Leading..., void*);

@@ -25,7 +25,7 @@ CUresult begun(const Caller& caller, CUstream stream, CUresult status) noexcept 
 
 constexpr bool per_thread = true;
 
-// What the handle means, which depends on the form of the call.
+// Returns the stream that the handle means, which depends on the form of the call.
 template <bool per_thread_default>
 CUstream named(CUstream stream) noexcept {
   return per_thread_default && stream == nullptr ? CU_STREAM_PER_THREAD : stream;
@@ -144,7 +144,7 @@ struct TellsCapture {
         !is_known_own(*caller.tenant, Kind::stream, whole)) {
       return status;
     }
-    // Where the capture adds to a graph of the tenant's, that is in the ledger.
+    // A graph of the tenant that the capture adds to is in the ledger already.
     if (!ledger().holds(caller.tenant->holder(), Kind::graph, handle_value(*graph))) {
       note_member(Kind::stream, whole, handle_value(*graph));
     }

@@ -21,8 +21,9 @@ Frame* frame_of(const Caller& caller) noexcept {
 
 using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 
-// What the thread has translated last. The runtime library asks again and again, in warm jobs too:
-// those must not take a lock that somebody holds who makes a lease.
+// The thread's last translation of a context. The runtime library asks for the same one again and
+// again, in warm jobs too. These must not take a lock that another thread holds while it makes a
+// lease.
 struct Meaning {
   const GatedTenant* tenant = nullptr;
   CUcontext asked = nullptr;
@@ -93,7 +94,7 @@ using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
 CUresult set_current(CUcontext context) noexcept {
   const Caller caller = enter_rule<SetCurrent>();
   if (caller.tenant == nullptr) {
-    // What a tenant's unguarded code left current on the thread is replaced.
+    // The host's context replaces one that a tenant's unguarded code left current on the thread.
     if (!is_known_to_be_current(context)) current_may_have_changed();
     const CUresult set = SetCurrent::call(context);
     if (set == CUDA_SUCCESS && pushed_frame() == nullptr) borrow_on_this_thread(nullptr);
@@ -158,8 +159,8 @@ CUresult exchange_mode(CUstreamCaptureMode* mode) noexcept {
 
 using MemoryInfo = DriverFunction<"cuMemGetInfo_v2", CUresult(std::size_t*, std::size_t*)>;
 
-// What a context takes of the device's memory, as seen on large GPUs. The tenant's budget must have
-// room for it before one is made.
+// The most device memory that a context takes, as seen on large GPUs. The tenant's budget must have
+// room for it before a context is made.
 constexpr std::uint64_t most_of_context = std::uint64_t{640} << 20;
 constexpr std::uint64_t most_of_green_context = std::uint64_t{6} << 20;
 constexpr auto bytes_of_green = [](auto...) { return most_of_green_context; };
@@ -173,8 +174,8 @@ std::optional<std::uint64_t> free_memory(CUdevice device) noexcept {
   return free;
 }
 
-// What the context really took counts from then on, where that can be told. Others may have taken
-// or given memory in the meantime, so a figure that cannot be right is ignored.
+// Corrects the charge to the memory that the context really took, if that is known. Other code may
+// have taken or freed memory in the meantime, so a figure that cannot be right is ignored.
 void correct_charge(GatedTenant& tenant, CUcontext made, std::optional<std::uint64_t> before,
                     std::optional<std::uint64_t> after) noexcept {
   if (!before || !after || *after > *before || *before - *after > most_of_context) return;
@@ -349,7 +350,7 @@ constexpr RuleRow context_rows[] = {
 void lead_to_own_lease(GatedTenant& tenant) noexcept {
   CUdevice device = 0;
   CUcontext own = nullptr;
-  // What the thread has borrowed is still there.
+  // A context that the thread has borrowed still exists, so the driver can return its device.
   if (!borrows_on_this_thread() || CurrentDevice::call(&device) != CUDA_SUCCESS) return;
   current_may_have_changed();
   if (own_lease({&tenant, false}, device, nullptr, &own) == CUDA_SUCCESS) SetCurrent::call(own);

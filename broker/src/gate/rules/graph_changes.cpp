@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What changes graphs, executable graphs and their nodes, and what tells of nodes and inner graphs.
-// A node is its graph's: whoever holds that may change it.
+// Rules for calls that change graphs, executable graphs and their nodes, and for calls that return
+// nodes and inner graphs. A node belongs to its graph: the holder of the graph may change it.
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-// Of a call that adds a node: the node's place, the graph, the nodes before it and their number
-// come first.
+// The graph among the arguments of a call that adds a node. Such a call begins with the node's
+// place, the graph, the nodes before it and their number.
 constexpr Use to_graph{1, Kind::graph};
 
 // CUresult name(CUgraphNode*, CUgraph, ...) of so many words.

@@ -21,7 +21,8 @@ using PointerAttribute =
 // allocates the memory. Where no node frees it, it outlives the graphs.
 using GraphMemory = std::map<std::pair<Kind, std::uint64_t>, std::vector<std::uint64_t>>;
 
-// Of the process, as handles are.
+// The graph memory of all graphs. There is one object for the process, because handles are valid in
+// all of it.
 struct Names {
   std::mutex mutex;
   GraphMemory memory;
@@ -156,7 +157,7 @@ CUresult add_to_graph(GatedTenant& tenant, const char* function, CUgraph graph, 
   return status;
 }
 
-// What a node of that kind does to things that the tenant may not hold.
+// Checks that the tenant may use the things that the node works on.
 CUresult check_node(GatedTenant& tenant, const char* function,
                     const CUgraphNodeParams* node) noexcept {
   if (node == nullptr) return CUDA_SUCCESS;

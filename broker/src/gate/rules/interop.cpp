@@ -114,7 +114,7 @@ struct RefusesStrangers {
 // ---- rows ---------------------------------------------------------------------------------------
 
 constexpr Use link_first{0, Kind::link};
-// What the host has registered may be lent.
+// The host can lend a tenant what it has registered or imported.
 constexpr Use resource_first{0, Kind::graphics_resource, lent};
 constexpr Use resource_list{1, Kind::graphics_resource, lent, 0};
 constexpr Use semaphore_list{0, Kind::external_semaphore, lent, 2};

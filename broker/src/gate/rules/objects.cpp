@@ -54,8 +54,8 @@ struct Registers {
   }
 };
 
-// What a graph has allocated is freed as any other memory, and is the graph's again.
-// In the order of a stream, nothing is waited for.
+// Frees memory. Memory that a graph allocated is freed like any other, and belongs to the graph
+// again if the graph still names it. A call in the order of a stream waits for nothing.
 template <bool in_stream_order, SymbolName name, typename A, typename... Rest>
 struct FreesAs {
   using Real = DriverFunction<name, CUresult(A, Rest...)>;

@@ -15,7 +15,7 @@ namespace {
 using Enable = DriverFunction<"cuCtxEnablePeerAccess", CUresult(CUcontext, unsigned)>;
 using Disable = DriverFunction<"cuCtxDisablePeerAccess", CUresult(CUcontext)>;
 
-// What tenants have enabled between two contexts. A pair without holders is forgotten.
+// Two contexts between which tenants have enabled peer access. A pair without holders is forgotten.
 struct Pair {
   CUcontext from, to;
   std::uint64_t from_generation, to_generation;

@@ -90,7 +90,7 @@ using ResetV2 = OnDevice<"cuDevicePrimaryCtxReset_v2">;
 using SetFlags = DriverFunction<"cuCtxSetFlags", CUresult(unsigned)>;
 using GetFlags = DriverFunction<"cuCtxGetFlags", CUresult(unsigned*)>;
 
-// Whether the driver would take them.
+// Returns whether the driver would accept the flags.
 bool are_valid(unsigned flags) noexcept {
   constexpr unsigned known = 0xffU;  // scheduling, host mapping, local memory, core dumps, copies
   const unsigned schedule = flags & CU_CTX_SCHED_MASK;
