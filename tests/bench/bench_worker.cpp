@@ -141,7 +141,8 @@ double restarts(const Session& session, StandBy stand_by, benchmark::State& stat
                            [&] { return with.back_at_work(); }));
 }
 
-// How long a thread that plays sound is held up by an end.
+// Measures how long the exit of a worker process holds up a thread that plays sound, without and
+// with dry_while_away.
 double held_up(const Session& session, benchmark::State& state) {
   Dying waits(StandBy::none, false), is_dry(StandBy::none, true);
   return report(state, compare(
@@ -149,7 +150,8 @@ double held_up(const Session& session, benchmark::State& state) {
                            [&] { return is_dry.longest_call(); }));
 }
 
-// How long the block waits that is in a process when it ends: with lent memory, and without.
+// Measures how long a block waits that is in a process when the process is killed, with lent memory
+// and without.
 double held_up_in_process(const Session& session, benchmark::State& state) {
   Dying lends(StandBy::none, true), shares_nothing(StandBy::none, true);
   lends.lend();
@@ -168,8 +170,8 @@ double after_a_fault(const Session& session, StandBy stand_by, benchmark::State&
   return report(state, comparison);
 }
 
-// How long a kernel's fault in a worker holds up another one: the longest time between two of its
-// blocks, without a fault and with one.
+// Measures how long a kernel's fault in one worker holds up another one: the longest time between
+// two blocks of the other one, without a fault and with one.
 double beside_a_fault(const Session& session, benchmark::State& state) {
   Faulting guilty(StandBy::none);
   Bystander bystander;
@@ -224,7 +226,7 @@ double audio(Session& session, std::uint32_t frames, bool against_raw,
   return compare_jobs(session, session.quick() ? 20 : 500, in_process, in_worker, state);
 }
 
-// What a job goes through in a row: in this process, and in workers.
+// A row of plug-ins, whose jobs are timed in this process and in workers.
 class Row {
  public:
   Row(Broker& broker, const std::vector<std::string>& plugins, const ActivationSizes& sizes)

@@ -117,7 +117,7 @@ class Dying {
     }
     return outcome;
   }
-  // Whether a block is done, by another process.
+  // Runs a block and returns whether another process than the killed one has done it.
   bool is_back(std::uint64_t ends) {
     try {
       process();

@@ -39,7 +39,8 @@ bool comes_true(const Condition& condition, milliseconds patience) {
   return true;
 }
 
-// What there is when the stand-bys have started, too.
+// Returns what this process holds once that has not changed for half a second, or after a minute.
+// By then, the stand-bys have started too.
 Left settled() {
   Left last = left();
   int same = 0;

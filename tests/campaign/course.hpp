@@ -49,7 +49,7 @@ class Course {
   // Starts all plug-ins, each in its worker.
   Course(const Copies& copies, const CourseOptions& options, Report& report, soak::Watch& watch);
   void run(const Step& step);
-  // What this process and its workers have, compared with what they had after the start.
+  // Compares what this process and its workers hold with what they held after the start.
   void end();
 
  private:

@@ -10,7 +10,7 @@
 
 namespace ctxbroker::campaign {
 
-// Who does it.
+// The code that causes the fault.
 enum class Doer {
   plugin,  // a function of the plug-in
   kernel,  // the plug-in's kernel
@@ -18,8 +18,8 @@ enum class Doer {
   stops,   // this program: likewise, a SIGSTOP
 };
 
-// What the error and the WorkerExit have to name. Every error names the worker, which has one
-// plug-in.
+// The parts that the error and the WorkerExit have to name. Every error also names the worker,
+// which has one plug-in.
 enum class Named {
   function,  // the plug-in, its library and its function
   kernel,    // the plug-in and its kernel
@@ -27,7 +27,7 @@ enum class Named {
   worker,    // no more than the worker, because a broken channel can say anything
 };
 
-// What the fault does to plug-ins of the same process: the positive control.
+// The effect of the fault on plug-ins of the same process, which is the positive control.
 enum class Damage {
   process_ends,    // the process ends, or stands still
   all_stop,        // CUDA ends for all plug-ins, or a driver ends the process

@@ -104,7 +104,8 @@ void read_packet(const std::uint8_t* data, std::size_t size) {
   if (channel_bytes(hello.shape) > std::size_t{16} << 20) std::abort();
 }
 
-// What was read is written in the same way as what is read of that.
+// Reads a document, writes it, and does the same with the written one. Both must be written in the
+// same way.
 template <typename Read, typename Write>
 void read_twice(const Json& answer, const Read& read, const Write& write) {
   Json written;

@@ -35,8 +35,8 @@ Function* function_of(void* address) {
   return reinterpret_cast<Function*>(address);
 }
 
-// What one life of a library does, by its functions: memory, streams, modules and retains, from its
-// own thread too, and a reset in between.
+// Makes a library leak all that it can in one life, through its functions: memory, streams, modules
+// and retains, also on a thread of its own. Every third life also resets the device.
 template <typename Symbol>
 void leak_everything(const Symbol& symbol, unsigned seed, const std::string& mode) {
   const AttackTarget nothing{};
@@ -93,7 +93,8 @@ class Neighbour {
   soak::Resources look() {
     return tenant_.run(0, [] { return soak::resources(); });
   }
-  // As many as it made, and not one more.
+  // Releases the primary context as often as the neighbour retained it. One release more is
+  // refused.
   void release_all() {
     tenant_.run(0, [] {
       for (int i = 0; i < retains; ++i) {

@@ -20,7 +20,8 @@ CUresult destroy(CUevent event) {
   return working([&] { Process::instance().events.take(event); });
 }
 
-// What cannot be enqueued is over, for other processes too.
+// Enqueues the command for a record of the event. If that fails, the record of an event that is
+// shared with other processes counts as done, so that they do not wait for it.
 void enqueue_record(const std::shared_ptr<Stream>& stream, Event& event,
                     const std::shared_ptr<Command>& point) {
   try {
@@ -61,7 +62,7 @@ void record_context(Context& context, CUevent event) {
       *recorded, point);
 }
 
-// What is enqueued in the context from now on waits for the event.
+// Makes the work that is enqueued in the context from now on wait for the event.
 void wait_in_context(Context& context, CUevent event) {
   std::shared_ptr<Event> found = find_event(event);
   refuse_captured(*found);

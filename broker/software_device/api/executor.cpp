@@ -50,7 +50,7 @@ void Executor::enqueue(const std::shared_ptr<StreamQueue>& queue,
   if (settled) hooks_.on_finished();
 }
 
-// What keeps the streams' order beside the queue's own.
+// Adds the commands outside of the queue that the queue's next command has to wait for.
 void Executor::add_order(const StreamQueue& queue, Commands& before) const {
   if (queue.ordering == Ordering::legacy) {
     Commands others = last_of_blocking(queue);

@@ -22,7 +22,7 @@ using Bytes = std::span<const std::byte>;
 // The newest PTX that the reported driver, of CUDA 13.0, knows.
 constexpr ptx::Version newest_ptx = {9, 0};
 
-// What NVIDIA's linker ends with when a name is defined nowhere, or twice.
+// The status with which NVIDIA's linker fails if a name is not defined, or is defined twice.
 constexpr CUresult link_error_status = CUDA_ERROR_INVALID_SOURCE;
 
 struct VersionLine {

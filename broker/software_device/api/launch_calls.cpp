@@ -13,7 +13,7 @@ CUresult launch_kernel(const LaunchRequest& request) {
   return working([&] { launch(request); });
 }
 
-// What a launch with attributes asks for must be what it gets.
+// Refuses launch attributes that the software device cannot honour.
 void check_attribute(const CUlaunchAttribute& attribute) {
   switch (attribute.id) {
     case CU_LAUNCH_ATTRIBUTE_IGNORE:

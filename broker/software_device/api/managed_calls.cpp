@@ -29,8 +29,9 @@ Range managed_range(CUdeviceptr address, std::size_t bytes) {
   return {std::move(block), begin, begin + bytes};
 }
 
-// As it is remembered: of a host without a node no number matters. CUDA_ERROR_INVALID_DEVICE,
-// CUDA_ERROR_INVALID_VALUE.
+// Checks the location and returns it in the form that is kept. A host location gets the number 0,
+// because its number means nothing. The current NUMA node becomes a numbered one. Fails with
+// CUDA_ERROR_INVALID_DEVICE or CUDA_ERROR_INVALID_VALUE.
 CUmemLocation checked(CUmemLocation location) {
   switch (static_cast<int>(location.type)) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -51,7 +52,7 @@ CUmemLocation checked(CUmemLocation location) {
   }
 }
 
-// What the first forms of the calls name: a device, or CU_DEVICE_CPU.
+// Returns the location that the first forms of the calls name by a device or CU_DEVICE_CPU.
 CUmemLocation location_of(CUdevice device) {
   if (device == CU_DEVICE_CPU) return {CU_MEM_LOCATION_TYPE_HOST, 0};
   return {CU_MEM_LOCATION_TYPE_DEVICE, device};
@@ -105,7 +106,8 @@ void give(void* target, std::size_t size, Value value) {
   std::memcpy(target, &value, sizeof value);
 }
 
-// As the older attributes tell a location.
+// Returns the location as the older attributes report it: a device, CU_DEVICE_CPU or
+// CU_DEVICE_INVALID.
 CUdevice device_of(const CUmemLocation& location) {
   if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) return location.id;
   return location.type == CU_MEM_LOCATION_TYPE_INVALID ? CU_DEVICE_INVALID : CU_DEVICE_CPU;
@@ -229,7 +231,8 @@ CUresult prefetch_batch(const Batch& batch, const Places& places, CUstream strea
   });
 }
 
-// What was discarded is as undefined as what was never written, and as easy to notice.
+// Enqueues a fill of the discarded memory with the byte of memory that was never written, so that a
+// program that reads it is noticed.
 CUresult discard(const Batch& batch, CUstream stream) {
   return initialised([&] {
     require_value(stream != nullptr && stream != CU_STREAM_LEGACY);

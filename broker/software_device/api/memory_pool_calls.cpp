@@ -99,7 +99,8 @@ CTXB_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* p
   });
 }
 
-// What is still allocated from it stays, and the pool with it until that is freed.
+// Allocations from the pool stay valid. The pool's memory is given back when the last of them is
+// freed.
 CTXB_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   CTXB_COUNT_CALL();
   return working([&] {

@@ -22,13 +22,14 @@ class Device;
 class ManagedAdvice;
 class SharedFile;
 
-// What a block costs somebody: given back once, with the block at the latest.
+// The bytes that a block takes from its device or its memory pool. They are given back once, at the
+// latest with the block.
 struct BlockCharge {
   virtual ~BlockCharge() = default;
   virtual void give_back() noexcept = 0;
 };
 
-// What memory is filled with that was never written.
+// The byte that fills memory until it is first written.
 inline constexpr int undefined_byte = 0xCD;
 
 struct Block {
@@ -88,14 +89,14 @@ class MemoryRegistry {
                                           std::shared_ptr<BlockCharge> charge);
   // Memory that somebody else holds.
   void add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes);
-  // What another process has shared. CUDA_ERROR_MAP_FAILED.
+  // Adds memory that another process has shared. Fails with CUDA_ERROR_MAP_FAILED.
   std::shared_ptr<Block> add_opened(Context& context, std::shared_ptr<SharedFile> file,
                                     std::size_t bytes);
   // The application's memory. CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED where it overlaps.
   void add_registered(Context& context, std::uintptr_t begin, std::size_t bytes,
                       unsigned host_flags);
 
-  // What kernels may use though it is no block: their heap.
+  // Adds the heap of kernels, which they may use although it is not a block.
   void add_heap(AddressRange range) { map_.add(range); }
   void remove_heap(AddressRange range) { map_.remove(range.begin); }
 

@@ -30,7 +30,7 @@ CUresult create(CUstream* stream, unsigned flags, int priority) {
   });
 }
 
-// What is enqueued is still done.
+// Destroys the stream. The work that is enqueued in it still executes.
 CUresult destroy(CUstream stream) {
   return working([&] {
     auto& streams = Process::instance().streams;
@@ -58,7 +58,7 @@ CUresult ask(CUstream stream, Value* value, Read read) {
   });
 }
 
-// What is captured is neither done nor ever will be.
+// Refuses to wait for a stream whose work is being captured, because captured work never executes.
 void check_wait(const Stream& stream) {
   check_use(stream);
   refuse_waiting(stream);

@@ -19,7 +19,7 @@ class ChangesTest : public AudioTest {
     values = &probe("values", "values");
     edge("values", "out");
   }
-  // What the plug-in said.
+  // Returns the plug-in's records that begin with "steps".
   std::vector<std::string> talk() const {
     std::vector<std::string> texts = said("plugin");
     texts.erase(std::remove_if(texts.begin(), texts.end(),

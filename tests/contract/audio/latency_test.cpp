@@ -251,7 +251,7 @@ TEST_F(LatenciesTest, DelaysBeginWithSilenceAfterAFailureAndWithOtherChannels) {
   Graph graph(broker, description, {longest, channels, rate});
   const std::vector<float> in(200, 1);
   std::vector<float> dry(200), late(200);
-  // How many of the first channel's frames are silent.
+  // Runs a job and returns how many frames of the first channel of `dry` are silent.
   const auto silent = [&](std::uint32_t job_channels) {
     JobInfo job;
     job.width = 60;

@@ -25,7 +25,8 @@ class AnswersTest : public BrokerTest {
   AnswersTest() { answer(""); }
   ~AnswersTest() override { unsetenv("CTXB_TEST_ANSWER"); }
 
-  // Of the fixture "answers": "get_extent throws".
+  // Sets what the fixture "answers" does wrong, such as "get_extent throws". An empty text means
+  // nothing.
   static void answer(const std::string& wrong) { setenv("CTXB_TEST_ANSWER", wrong.c_str(), 1); }
 
   PluginInstance made(const char* plugin = "answers") {
@@ -227,7 +228,7 @@ TEST_F(AnswersTest, AnImpossibleBypassIsStruck) {
   EXPECT_EQ(instance.metrics().strikes, 1U);
 }
 
-// As large as a sound one can be.
+// The plug-in returns the largest valid extent, which does not fit into the graph's sizes.
 TEST_F(AnswersTest, AHugeExtentIsRefused) {
   PluginInstance instance = active_one(), behind = active_one();
   Graph graph(broker, {&instance, &behind}, test_sizes);
@@ -275,7 +276,7 @@ TEST_F(AnswersTest, ARegionThatGrowsBetweenTwoQuestionsIsRefused) {
   EXPECT_EQ(graph.input_regions(job).at(0).width, 8U);
 }
 
-// As during process, nobody tells the plug-in of a loss then.
+// The broker reports a loss to the plug-in after get_extent has returned, as it does with process.
 TEST_F(AnswersTest, APlugInIsNotToldOfALossWhileItAnswers) {
   PluginInstance instance = active_one();
   Graph graph = graph_of(instance);

@@ -120,7 +120,8 @@ struct World {
   PluginLibrary library = broker.load(test_plugin("behaviours"));
   PluginLibrary twin = broker.load(test_plugin("behaviours_twin"));
   std::vector<float> right[2];  // outputs of the first two graphs
-  // Of the third one. A submit that fails leaves the jobs before it in flight.
+  // Outputs of the third graph's jobs. A submit that fails leaves the earlier jobs in flight, so
+  // the outputs must outlive the graph.
   std::vector<float> outputs[3] = {input, input, input};
   std::deque<PluginInstance> instances;  // of the graphs
   std::deque<Graph> graphs;
@@ -263,7 +264,7 @@ int repeat(World& world, const Operation& operation, const std::atomic<bool>& st
 class AtOnceTest : public BrokerTest,
                    public ::testing::WithParamInterface<std::tuple<LeaseKind, std::size_t>> {};
 
-// What goes on beside each pair.
+// Forces losses and makes other calls of the broker beside each pair of operations, until `stop`.
 void disturb(World& world, const std::atomic<bool>& stop) {
   const TenantId losers[] = {world.library.tenant(), world.twin.tenant(), world.tenant.id(),
                              world.host.id()};

@@ -24,7 +24,7 @@ Record record(Severity severity, const char* tenant, const char* text) {
   return {std::chrono::system_clock::now(), severity, TenantId{3}, tenant, "strike", text};
 }
 
-// What std::clog receives while `work` runs.
+// Returns what std::clog receives while `work` runs.
 template <typename Work>
 std::string console_output(Work&& work) {
   std::ostringstream captured;

@@ -164,7 +164,7 @@ TEST_F(CGraphArgumentsTest, BadInstanceOptionsAreRefused) {
   wanted.device = 99;
   ctxb_instance* made = nullptr;
   EXPECT_EQ(ctxb_instance_create(broker, library, "mixer", &wanted, &made), CTXB_ERROR_UNAVAILABLE);
-  // What it allocates is 8 bytes.
+  // The plug-in allocates 8 bytes.
   wanted.device = 0;
   wanted.memory_budget = 4;
   ASSERT_EQ(ctxb_instance_create(broker, library, "mixer", &wanted, &made), CTXB_OK);

@@ -318,7 +318,8 @@ TEST_F(CGraphTest, GraphEndsOnTheDeviceFollowTheTenantsStream) {
   EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK) << ctxb_last_error();
 }
 
-// How many of them wait is up to the device's speed; what is told of each has to be so.
+// The device's speed decides how many jobs wait. The test checks that each job's outcome agrees
+// with what the call of cancel returned.
 TEST_F(CGraphTest, JobsThatWaitCanBeCancelled) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   ctxb_graph_options options{};
@@ -417,7 +418,7 @@ TEST_F(CGraphTest, ALostLeaseIsRenewed) {
   EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
 }
 
-// What is still needed does not end.
+// An object that another one still needs cannot be destroyed.
 TEST_F(CGraphTest, TheOrderOfTheEndsIsKept) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   ctxb_graph* graph = make();

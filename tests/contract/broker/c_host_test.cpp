@@ -119,7 +119,7 @@ TEST_F(CHostTest, TenantAllocatesIsRenewedAfterLossAndAdoptsLibraries) {
   EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
 }
 
-// What a C host appends its text to.
+// Appends the text to the std::string at `data`, as the sink of a C host.
 ctxb_status append(void* data, const char* text, uint64_t bytes) {
   static_cast<std::string*>(data)->append(text, bytes);
   return CTXB_OK;
@@ -200,7 +200,7 @@ TEST_F(CHostTest, MetricsAndTimelineAreWrittenAsJson) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(written), {}).size(), timeline.size());
   std::remove(file.c_str());
   EXPECT_EQ(ctxb_broker_write_timeline(broker, "/no/such/folder/file", nullptr), CTXB_ERROR);
-  // What the callback refuses is the answer.
+  // The call returns the status with which the callback refuses the text.
   const auto full = [](void*, const char*, uint64_t) -> ctxb_status {
     return CTXB_ERROR_UNAVAILABLE;
   };

@@ -47,7 +47,8 @@ class DamagedLibrary : public BrokerTest {
     }
     return {};
   }
-  // As a plug-in without one has it. False: it has none to begin with, or not that one.
+  // Removes the checksum from the library, as if the plug-in had been built without one. Returns
+  // false if the library does not contain this checksum.
   bool take_checksum_away() {
     const std::size_t at = bytes_.find(std::string(reinterpret_cast<char*>(&checksum_), 4));
     if (at == std::string::npos) return false;

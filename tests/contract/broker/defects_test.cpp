@@ -103,7 +103,8 @@ TEST_F(DefectTest, ANewPrimaryWithTheOldHandleIsAnotherGeneration) {
   EXPECT_EQ(anew.context, old.context) << "the handle is the same, or this test shows nothing";
   EXPECT_GT(anew.generation, old.generation);
   const std::uint64_t alive = tenant.allocate(4096);
-  // What the dead life held is not freed in the new one, where it would be somebody else's.
+  // Memory of the dead generation is not freed in the new one, where its address may be that of
+  // other memory.
   const std::uint64_t frees = controls.call_count("cuMemFree_v2");
   tenant.release(dead == alive ? alive : dead);
   EXPECT_EQ(controls.call_count("cuMemFree_v2"), frees + (dead == alive ? 1 : 0));

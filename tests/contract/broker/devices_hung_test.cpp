@@ -82,7 +82,7 @@ class HungWorkTest : public DevicesTest {
                           &arguments[0], extra),
               CUDA_SUCCESS);
   }
-  // How the work ended, once it was let go.
+  // Waits for work that was let go, for up to 30 s, and returns its status.
   CUresult end_of(const Held& held) const {
     const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     CUresult status = CUDA_ERROR_NOT_READY;

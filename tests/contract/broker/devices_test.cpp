@@ -147,8 +147,8 @@ TEST_P(DevicesTest, MemoryFreedUnderAWriteIsAFault) {
   EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
 }
 
-// What a plug-in of the driver API does, whose context is not the primary: it asks the driver whose
-// memory it was handed, and reaches across by that.
+// The tenant uses the driver API, and its context need not be the primary one. It asks the driver
+// which context owns the memory, and enables peer access to that context.
 TEST_P(DevicesTest, ByTheDriverApiOneLeasesKernelsReachTheOthersMemory) {
   const auto [first, second] = GetParam();
   if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";

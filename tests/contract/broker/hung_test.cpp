@@ -160,7 +160,7 @@ TEST_P(HungChildTest, DISABLED_HungLeaseStaysWhenItsPluginsHaveGone) {
               HasSubstr("hung"));
 }
 
-// What is enqueued may call its functions.
+// Enqueued work may still call functions of the library.
 TEST_P(HungChildTest, DISABLED_LibraryOfAHungLeaseStaysLoaded) {
   const std::filesystem::path library = test_plugin("behaviours_unloadable");
   const auto begin = [&](const char* plugin) {
@@ -206,7 +206,7 @@ TEST_P(HungChildTest, DISABLED_ACallThatNeverReturnsHoldsNobodyUp) {
     });
   };
   while (!is_inside()) std::this_thread::yield();
-  // Of the same library and of another one, old and new, in the same lease kind.
+  // New instances of the same library and of another one work in leases of the same kind.
   for (int round = 0; round < 3; ++round) {
     PluginInstance sibling = active("affine", GetParam()), neighbour = twin(GetParam());
     Graph both(broker, {&sibling, &neighbour}, test_sizes);

@@ -31,7 +31,7 @@ class JobGraphTest : public BrokerTest {
     return instance;
   }
 
-  // What a job of 0, 1, 2, ... becomes.
+  // Runs a job on the samples 0, 1, 2, ... and returns its output.
   static std::vector<float> job(Graph& row, std::uint32_t width, std::uint32_t height) {
     std::vector<float> samples(std::size_t{width} * height * 4);
     std::iota(samples.begin(), samples.end(), 0.0F);

@@ -15,7 +15,7 @@
 
 namespace ctxbroker {
 
-// What a job of a plug-in, or of a graph, comes to.
+// The outcome of a job of a plug-in or of a graph.
 enum class Fate { succeeds, fails, either };
 
 // A plug-in of the fixtures.
@@ -65,8 +65,8 @@ struct ModelShape {
   std::vector<ModelOutput> outputs;
 };
 
-// What a graph of audio keeps to align its branches: the last frames of each channel, for the two
-// inputs of each node and for each output. Empty: silence.
+// The delay lines with which a graph of audio aligns its branches: the last frames of each channel,
+// for the two inputs of each node and for each output. An empty line is silence.
 struct ModelDelays {
   std::uint32_t channels = 0;
   std::vector<std::vector<float>> lines{};
@@ -74,7 +74,7 @@ struct ModelDelays {
 
 using Bytes = std::vector<std::byte>;
 
-// What a job has to come to. `outputs` are those of a success.
+// The result that a job has to have. `outputs` are the outputs of a job that succeeds.
 struct Expected {
   Fate fate = Fate::succeeds;
   std::vector<Bytes> outputs;

@@ -21,7 +21,7 @@ class BrokerLaunchTest : public BrokerTest {
   bool software() const { return broker.driver().kind == DriverChoice::software; }
   bool has_clusters() const { return broker.devices()[0].compute_major >= 9; }
 
-  // What `affine` makes of the same job.
+  // Checks that the plug-in computes the same as `affine`, with one launch and no strikes.
   void expect_affine(const std::string& behaviour) {
     PluginInstance instance = active(behaviour), plain = active("affine");
     instance.set_parameter("factor", 3);

@@ -26,7 +26,8 @@ void expect_same(const LeaseInfo& row, const LeaseInfo& lease) {
 
 class LeaseTableTest : public BrokerTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
-  // What is granted where this is asked for: not every driver has green contexts.
+  // Returns the lease kind that is granted if the test's kind is requested. Not every driver has
+  // green contexts.
   LeaseKind granted() {
     return broker.open_tenant("probe", {LeaseChoice(GetParam())}).lease().granted.kind;
   }

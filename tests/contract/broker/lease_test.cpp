@@ -60,7 +60,7 @@ TEST_F(BrokerTest, LaterPartitionWishGetsTheLeaseInForceWithTheReason) {
   EXPECT_THAT(create("affine").lease().reason, ::testing::Not(in_force)) << "left open";
 }
 
-// Of more than half the device, so that two generations of it do not fit at once.
+// The partition takes two thirds of the device, so that two generations of it do not fit at once.
 TEST_F(BrokerTest, APartitionGoesFromALostLeaseToTheNext) {
   const LeaseChoice most(LeaseKind::green, broker.devices()[0].multiprocessors * 2 / 3);
   std::optional<PluginInstance> instance =

@@ -209,7 +209,7 @@ TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideATenantThatHasWorked) {
                                     Not(Contains(HasSubstr("is taken for the cause")))));
 }
 
-// What does not end goes on, whoever has gone.
+// Hung work goes on after its instance is destroyed, so either plug-in may have caused the fault.
 TEST_F(LossChildTest, DISABLED_NobodyIsBlamedBesideAHungLease) {
   BrokerOptions impatient = options();
   impatient.job_timeout = impatient.end_timeout = std::chrono::milliseconds(150);

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 class ParametersTest : public BrokerTest {
  protected:
-  // Where the plug-in puts the values in its output.
+  // Positions of the values in the plug-in's output.
   enum : std::size_t { amount, tint, centre = 5, count = 7, mode, gain, on, title_length };
 
   PluginInstance instance =

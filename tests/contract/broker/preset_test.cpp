@@ -31,7 +31,8 @@ class PresetTest : public BrokerTest {
     instance.set_text("response", "/halls/big.wav");
     instance.set_parameter("gain", -60);
   }
-  // What differs between two instances' parameters, and between an instance's before and after.
+  // Returns the instance's preset without its version, as text. Tests compare the texts of two
+  // instances, or of one instance before and after a change.
   static std::string shown(const PluginInstance& instance) {
     Preset preset = save_preset(instance);
     preset.version = "";

@@ -16,7 +16,7 @@ namespace {
 using nvtx_injection::Range;
 using ::testing::HasSubstr;
 
-// What the stand-in has seen; nothing when NVTX has not loaded it.
+// Returns the ranges that the stand-in has seen, or nothing if NVTX has not loaded it.
 std::vector<Range> seen_ranges() {
   std::vector<Range> found;
   void* library = dlopen(test_plugin("nvtx_injection").c_str(), RTLD_NOW | RTLD_NOLOAD);

@@ -170,7 +170,8 @@ TEST_F(SharedMemoryTest, FailedExportOrImportIsUndone) {
                });
 }
 
-// Where there is no need for it, memory of another process's choice does not come in by legacy IPC.
+// Legacy IPC brings in memory that another process chooses, so it is refused where descriptors
+// work.
 TEST_F(SharedMemoryTest, LegacyIpcIsRefusedWhereDescriptorsWork) {
   Tenant tenant = broker.open_tenant("user");
   std::string content("ctxbroker IPC 1");

@@ -147,7 +147,8 @@ TEST_F(ShieldChildTest, DISABLED_NextUseAfterResetOfAnUnshieldedPrimaryMakesItAn
   EXPECT_THAT(said("device"), Contains(HasSubstr("primary context was destroyed")).Times(1));
   EXPECT_TRUE(broker.shield(0).up) << "the next life has one again";
 
-  // Where it stands nobody asks: that would cost every guard a call.
+  // A guard does not query the state of a primary context that is shielded. The query would cost
+  // every guard a call.
   controls.start_counting();
   { const Guard guard(tenant); }
   EXPECT_EQ(controls.call_count("cuDevicePrimaryCtxGetState"), 0u);

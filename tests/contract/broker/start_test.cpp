@@ -136,7 +136,7 @@ TEST_F(StartChildTest, DISABLED_ExitWithAnActivePluginAndItsGraphIsClean) {
 }
 
 ChildResult in_a_child(const std::string& test) {
-  // What stays alive is alive on purpose.
+  // The tests leave objects alive on purpose, so leaks are not reported.
   return run_child("StartChildTest.DISABLED_" + test, {{"LSAN_OPTIONS", "detect_leaks=0"}});
 }
 

@@ -22,7 +22,7 @@ constexpr int sequences = 1000;  // of all threads together
 constexpr int steps = 12;        // of one sequence
 constexpr int deepest = 5;
 
-// What the threads share.
+// The objects that the threads share.
 struct Field {
   const RawDriver driver;
   std::vector<Tenant> tenants;
@@ -52,7 +52,8 @@ struct Player {
     return std::uniform_int_distribution<unsigned>(0, below - 1)(random);
   }
 
-  // What careless code does to a thread's stack.
+  // Makes one of the mistakes that careless code makes with a thread's context stack, or resets the
+  // device.
   void misbehave() {
     switch (draw(6)) {
       case 0:

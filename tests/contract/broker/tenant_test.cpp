@@ -120,7 +120,8 @@ TEST_P(TenantTest, CloseReleasesForgottenMemoryAlsoAfterALoss) {
     return driver.free_memory();
   };
   {
-    // What the driver itself keeps after the first of a kind is no leak.
+    // The driver itself keeps memory after the first allocation and the first stream. That is not a
+    // leak.
     Tenant first = open();
     static_cast<void>(first.allocate(1 << 20));
     static_cast<void>(first.create_stream());

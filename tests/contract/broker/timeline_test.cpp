@@ -45,7 +45,7 @@ std::vector<Event> events_of(const Json& trace) {
   return events;
 }
 
-// Of every two spans of a track one holds the other, or they lie apart.
+// Checks that of any two spans of a track, one holds the other or they lie apart.
 void expect_nested(const std::vector<Event>& events) {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<Event>> tracks;
   for (const Event& event : events) tracks[{event.process, event.track}].push_back(event);
@@ -261,7 +261,7 @@ TEST_F(TimelineTest, TimelineFileIsWrittenWholeOrNotAtAll) {
                          [&] { broker.write_timeline(folder / "no" / "such.json"); }),
               HasSubstr("no/such.json"));
   EXPECT_TRUE(std::filesystem::is_empty(folder));
-  // What was recorded is not lost by that.
+  // The failed call loses none of the recorded events.
   broker.write_timeline(folder / "trace.json");
   std::ifstream file(folder / "trace.json");
   EXPECT_EQ(count(events_of(Json::parse(file)), "job"), 1u);

@@ -91,7 +91,8 @@ std::string damaged(unsigned number) {
   return image;
 }
 
-// Whether the reader finds it an image; it sees the bytes that are left alone.
+// Returns whether the reader accepts the image. A cut-off image is passed without the zeros behind
+// it.
 bool reader_accepts(unsigned number, const std::string& image) {
   std::size_t size = image.size();
   if (number / kinds % 2 == 0) {
@@ -128,7 +129,7 @@ bool stays_inside(const std::string& image) {
   }
 }
 
-// What the children tell, in memory that all share.
+// The children's report, in memory that all processes share.
 struct Report {
   struct Child {
     std::atomic<unsigned> current = 0;   // case that is being tried
@@ -141,7 +142,8 @@ struct Report {
   std::atomic<std::size_t> kept = 0;          // bytes of device memory, the most after a batch
 };
 
-// What a reader can take for whole, and is none: nobody but the driver reads machine code.
+// Returns whether the damage may be in machine code, and the reader has accepted the image. Only
+// the driver reads machine code, so the reader cannot find such damage.
 bool is_damaged_machine_code(unsigned number, bool accepted) {
   return accepted && number / kinds % 2 != 0 && number % kinds != 0;
 }
@@ -179,7 +181,8 @@ void try_cases(const Driver& d, unsigned from, unsigned to, Report& report, unsi
   }
 }
 
-// Of one that is still to come: compilers of today do not make it.
+// Returns an image of an architecture that does not exist yet, because today's compilers cannot
+// make one.
 std::string of_newer_architecture() {
   std::string image(fixtures::ptx_fatbin);
   constexpr std::size_t architecture_at = 16 + 28;  // in the first entry's header
@@ -213,9 +216,9 @@ struct Cases {
   unsigned from, to;
 };
 
-// How children ended that did not end by themselves. In what the reader accepts, only damaged
-// machine code may do that: nobody but the driver reads what is in it, and a bit that is turned
-// over there has brought NVIDIA's (580) down.
+// Counts the children that a signal ended. If the reader has accepted the image, only damaged
+// machine code may end a child: only the driver reads machine code, and one bit that was turned
+// over there has brought down NVIDIA's driver (580).
 struct Ends {
   unsigned machine_code = 0, text = 0;  // what the reader accepts
   unsigned others = 0;

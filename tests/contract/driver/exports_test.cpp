@@ -22,7 +22,7 @@ std::set<std::string> expected_names() {
   };
 }
 
-// What the library defines for others, from its dynamic symbol table.
+// Returns the names that the library defines for others, from its dynamic symbol table.
 std::set<std::string> exported_names(void* library) {
   link_map* map = nullptr;
   EXPECT_EQ(dlinfo(library, RTLD_DI_LINKMAP, &map), 0);

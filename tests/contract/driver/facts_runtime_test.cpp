@@ -96,7 +96,7 @@ class RuntimeFacts : public testing::Test {
   void SetUp() override { CTXB_REQUIRE_DEVICE(); }
 };
 
-// What the runtime has done in the process before: it resets what it has made current itself.
+// The use that the process has made of the runtime before the reset.
 enum class Used { never, in_a_lent_context, on_another_thread, on_this_thread };
 
 void use_runtime_once() {

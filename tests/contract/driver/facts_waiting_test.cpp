@@ -80,7 +80,7 @@ TEST_F(WaitingFacts, PoolAllocationInAGreenContextWaitsForNoOtherContext) {
   EXPECT_EQ(call.status(), CUDA_SUCCESS);
 }
 
-// Of a module with initialised variables, whose translation the driver has kept.
+// The module has initialised variables, and the driver has kept its translation.
 TEST_F(WaitingFacts, LoadingAModuleInAGreenContextWaitsForAnotherOne) {
   CTXB_REQUIRE_NVIDIA("the software device loads at once");
   CUmodule loaded = nullptr;

@@ -136,7 +136,8 @@ TEST_F(FaultTest, ATrapIsALaunchFailure) {
   });
 }
 
-// As nvcc writes assert(): the status, and on stderr what failed where.
+// The kernel fails an assertion in the way in which nvcc writes assert(). The work ends with a
+// status of its own, and stderr shows what failed where.
 TEST_F(FaultTest, AFailedAssertIsItsOwnErrorAndSaysWhatFailed) {
   expect_in_child([] {
     static const char* const text = R"(

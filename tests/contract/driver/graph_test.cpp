@@ -266,7 +266,7 @@ class GraphMemoryTest : public GraphTest {
     EXPECT_EQ(d.cuDeviceGetGraphMemAttribute(device, which, &value), CUDA_SUCCESS);
     return value;
   }
-  // Whether it can be written and read.
+  // Checks that the memory can be written and read.
   void use(CUdeviceptr address) const {
     unsigned read = 0;
     EXPECT_EQ(d.cuMemsetD32Async(address, 11, bytes / 4, stream), CUDA_SUCCESS);

@@ -241,7 +241,7 @@ TEST_F(LaunchTest, KnowsItsOccupancy) {
   EXPECT_EQ(d.cuOccupancyMaxPotentialBlockSize(&grid, &block, empty, nullptr, 0, 0), CUDA_SUCCESS);
   EXPECT_EQ(block, 1024);
   EXPECT_GT(grid, 0);
-  // What is left for each block's dynamic shared memory does not get more with more of them.
+  // More blocks do not leave more dynamic shared memory for each of them.
   std::size_t alone = 0, of_four = 0;
   EXPECT_EQ(d.cuOccupancyAvailableDynamicSMemPerBlock(&alone, empty, 1, 128), CUDA_SUCCESS);
   EXPECT_EQ(d.cuOccupancyAvailableDynamicSMemPerBlock(&of_four, empty, 4, 128), CUDA_SUCCESS);

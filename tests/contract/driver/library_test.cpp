@@ -123,7 +123,8 @@ TEST_F(LibraryTest, TellsItsKernels) {
 #endif
 }
 
-// What is set for a kernel holds for its functions, until they are set themselves.
+// An attribute that is set for a kernel holds for its functions until it is set for the function
+// itself.
 TEST_F(LibraryTest, HandsAttributesOnToFunctions) {
   CUkernel empty = kernel("empty");
   constexpr auto shared = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;

@@ -326,7 +326,8 @@ TEST_F(LinkTest, NothingIsAddedToACompleteLink) {
   EXPECT_EQ(run_module(7), combined(7)) << "the image is what it was";
 }
 
-// What NVIDIA's driver makes of two links is no input of a third: it is linked for good.
+// The linked image of the software device can be an input of another link. NVIDIA's driver links
+// for good, so its image cannot.
 TEST_F(LinkTest, OutputOfALinkIsAnInput) {
   if (!d.is_software) GTEST_SKIP() << "NVIDIA's linked cubins are not relocatable";
   ASSERT_EQ(add(scaled_ptx, "scaled.ptx"), CUDA_SUCCESS);

@@ -181,7 +181,7 @@ TEST_F(ManagedTest, PrefetchBatchTakesSeveralRanges) {
   EXPECT_NE(d.cuMemPrefetchBatchAsync(ranges, sizes, 2, places, firsts, 1, 0, stream),
             CUDA_SUCCESS);
   firsts[0] = 0;
-  // What is discarded is undefined until it is written again; the rest stays.
+  // Discarded memory is undefined until it is written again. The rest keeps its values.
   EXPECT_EQ(d.cuMemDiscardBatchAsync(ranges, sizes, 1, 0, stream), CUDA_SUCCESS);
   EXPECT_EQ(d.cuMemDiscardAndPrefetchBatchAsync(ranges, sizes, 1, places, firsts, 1, 0, stream),
             CUDA_SUCCESS);

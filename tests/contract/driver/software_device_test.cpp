@@ -99,7 +99,8 @@ TEST_F(SoftwareDeviceTest, RefusesATableOfHostFunctionsForALibrary) {
   EXPECT_EQ(d.cuLibraryUnload(library), CUDA_SUCCESS);
 }
 
-// What is only allowed is passed over.
+// A launch with clusters of several blocks is refused. An attribute that only allows something is
+// accepted and has no effect.
 TEST_F(SoftwareDeviceTest, RefusesClusters) {
   CUlaunchAttribute attribute = {};
   CUlaunchConfig config = {};

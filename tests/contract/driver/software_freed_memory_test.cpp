@@ -206,7 +206,7 @@ TEST(SoftwareFreedPinnedMemory, FreeingPinnedMemoryUnderACopyIsAFaultForAll) {
   });
 }
 
-// What counts is the address: a graph goes on with other memory at the same one.
+// A graph refers to memory by its address, so it goes on with other memory at the same address.
 TEST(SoftwareRemappedMemory, RemappedMemoryUnderAGraphIsNoFault) {
   CTXB_REQUIRE_DEVICE();
   expect_in_child([] {

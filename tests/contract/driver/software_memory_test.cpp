@@ -59,7 +59,8 @@ TEST_F(SoftwareMemoryTest, SharingMemoryLosesNoWrite) {
   }
 }
 
-// What executes may need work that has not begun: that is not held back for long.
+// A running kernel may need work that has not begun, so sharing memory must not hold back that work
+// for long.
 TEST_F(SoftwareMemoryTest, SharingMemoryHoldsUpNoWorkThatAKernelWaitsFor) {
   CUdeviceptr address = 0;
   void* flag = nullptr;
@@ -105,8 +106,8 @@ TEST(SoftwareMemoryBudget, DeviceMemoryIsWhatTheEnvironmentSays) {
   });
 }
 
-// As NVIDIA's page on the synchronisation behaviour of the API has it: a synchronous copy that
-// reaches host memory, by whatever function, and every copy from host to host memory.
+// NVIDIA's page on the synchronisation behaviour of the API names these copies: a synchronous copy
+// into host memory, by any function, and every copy from host to host memory.
 TEST_F(SoftwareMemoryTest, CopiesIntoHostMemoryAreDoneWhenTheyReturn) {
   CUstream stream = nullptr;
   CUdeviceptr source = 0;
@@ -135,7 +136,7 @@ TEST_F(SoftwareMemoryTest, CopiesIntoHostMemoryAreDoneWhenTheyReturn) {
   EXPECT_EQ(
       behind_a_kernel(stream, [&] { return d.cuMemcpyAsync(address + 4, address, 4, stream); }),
       8u);
-  // Of device memory a synchronous memset and copy still return at once.
+  // A synchronous memset or copy within device memory still returns at once.
   {
     Hold hold(function("hold"), nullptr);
     EXPECT_EQ(d.cuMemsetD32_v2(source, 9, 1), CUDA_SUCCESS);

@@ -30,7 +30,7 @@ class RefusalTest : public KernelTest {
     std::filesystem::remove(file);
     KernelTest::TearDown();
   }
-  // What was said since the last time.
+  // Returns what the driver has logged since the last call.
   std::string said() const {
     std::ifstream stream(file);
     std::string text{std::istreambuf_iterator<char>(stream), {}};
@@ -71,7 +71,7 @@ TEST_F(RefusalTest, UnimplementedCallsAreRefusedByName) {
   EXPECT_EQ(said(), line("cuImportExternalMemory"));
 }
 
-// As nvcc writes it for cudaGraphSetConditional in a kernel.
+// The kernel calls cudaGraphSetConditional in the way in which nvcc writes it.
 TEST_F(RefusalTest, KernelThatSetsAConditionIsRefusedOnLoad) {
   const std::string text = R"(.version 8.3
 .target sm_75

@@ -53,8 +53,9 @@ TEST_F(CodeThatStaysTest, MemoryHeldByCodeThatStaysGoesToItsNextTenant) {
   EXPECT_EQ(context_of(address), nullptr);
 }
 
-// What ended with an earlier tenant is not the next one's, though the code may still know it: its
-// handle reaches the driver no more, where it may be somebody else's by now.
+// An object that was destroyed with an earlier tenant does not go to the next one, even if the code
+// still knows its handle. The gate does not pass the handle to the driver, because it may be that
+// of another object by now.
 TEST_F(CodeThatStaysTest, HandlesThatEndedWithATenantDoNotGoToTheNext) {
   struct Scene {
     LeaseKind kind;
@@ -102,7 +103,7 @@ TEST_F(CodeThatStaysTest, HandlesThatEndedWithATenantDoNotGoToTheNext) {
 
 // A thread that the code has had since an earlier tenant.
 TEST_F(CodeThatStaysTest, ThreadOfCodeThatStaysGoesToItsNextTenant) {
-  // What a thread was started with is all that tells whose it stays.
+  // The function that a thread was started with is the only sign of the code that it belongs to.
   if (!threads_start_in_their_code) GTEST_SKIP() << "sanitizers start threads in their own code";
   const auto adopt = [](Tenant& tenant) {
     return symbol<allocate_function>(tenant.adopt(test_library("attacks_worker")),
@@ -123,8 +124,8 @@ TEST_F(CodeThatStaysTest, ThreadOfCodeThatStaysGoesToItsNextTenant) {
   EXPECT_EQ(context_of(on_worker(64)), second.lease().context);
 }
 
-// What the gate knows of a tenant without code serves the next one. A process may open tenants for
-// as long as it runs, and each of them keeps a name and a few counters only.
+// A tenant reuses what the gate keeps for an earlier tenant that had no code. A process may open
+// tenants for as long as it runs, and each of them keeps only a name and a few counters.
 TEST_F(CodeThatStaysTest, ATenantWithoutCodeKeepsLittleMemory) {
   const auto heap = [] { return static_cast<std::int64_t>(mallinfo2().uordblks); };
   if (heap() == 0) GTEST_SKIP() << "sanitizers have a heap of their own";

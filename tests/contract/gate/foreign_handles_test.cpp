@@ -251,7 +251,7 @@ TEST_P(ForeignHandles, ForeignHandlesAreDamagedWithoutTheGate) {
   }
 }
 
-// Where one of these is held one day, the pages that say otherwise have to change.
+// If the gate stops one of these attacks one day, the pages that list it have to change.
 TEST_P(ForeignHandles, KnownForeignHandlesAreDamagedWithTheGateToo) {
   for (const ForeignAttack& attack : foreign_attacks) {
     if (attack.not_held == nullptr) continue;

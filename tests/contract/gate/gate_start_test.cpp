@@ -78,7 +78,8 @@ TEST(GateStart, DISABLED_GateAfterTheHostsDriverIsLate) {
         reinterpret_cast<allocate_function*>(library.symbol(ALLOCATE_ON_OWN_THREAD));
     EXPECT_EQ(context_of(on_own_thread(64)), tenant.lease().context) << "opened by it just now";
   }
-  // What the host itself makes current goes past the gate, and is there again after a guard.
+  // The host's own calls that make a context current go past the gate. After a guard, the host's
+  // context is current again.
   Tenant tenant = broker.open_tenant("guarded");
   CUcontext primary = nullptr;
   ASSERT_EQ(driver_call("cuDevicePrimaryCtxRetain", &primary, 0), CUDA_SUCCESS);
@@ -122,7 +123,7 @@ TEST(GateStartBesideAnother, GateIsNotInForceBesideAnotherDriver) {
   std::filesystem::create_directory(folder);
   // The same code in another file is another driver.
   std::filesystem::copy_file(software_device_folder() / "libcuda.so.1", folder / "libcuda.so.1");
-  // What it needs itself stands in lib/.
+  // The libraries that the driver needs itself lie in lib/.
   const std::string folders =
       folder.string() + ":" + software_device_folder().parent_path().parent_path().string();
   const ChildResult child =
@@ -132,7 +133,7 @@ TEST(GateStartBesideAnother, GateIsNotInForceBesideAnotherDriver) {
   EXPECT_EQ(child.exit_code, 0) << child.output;
 }
 
-// What stands in place of dlsym in a tenant's library.
+// A late gate puts these functions in place of dlsym and dlvsym in a tenant's library.
 TEST(GateStart, DISABLED_LateLookUpsDifferOnlyForGuardedFunctions) {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   ASSERT_NE(driver, nullptr) << dlerror();

@@ -105,7 +105,7 @@ class CaptureTest : public GateTest, public ::testing::WithParamInterface<Captur
     if (mode() == "deepbind") return why_no_deep_binding();
     return by_runtime() ? why_no_runtime_library() : "";
   }
-  // Whose variables hold what it looked up.
+  // Returns the name of the library whose variables hold the addresses that were looked up.
   static std::string keeper() {
     if (mode() == "runtime_shared") return "libcudart.so";
     return mode() == "deepbind" ? "attacks_linked" : "attacks_" + mode();
@@ -195,7 +195,8 @@ TEST_P(CaptureTest, GuardedFunctionsHaveTheGatesAddressAndOthersTheDriversOwn) {
                               "cuCtxSetCurrent", "cuMemAlloc_v2", "cuModuleUnload"}) {
     EXPECT_THAT(file_of(address(guarded)), HasSubstr("ctxbroker_gate.so")) << guarded;
   }
-  // What is looked up through cuGetProcAddress costs not even a jump.
+  // An unguarded function that is looked up through cuGetProcAddress is the driver's own, without
+  // even a jump.
   if (mode() == "proc_address") {
     EXPECT_EQ(file_of(address("cuMemcpyHtoD_v2")), broker.driver().path);
   }
@@ -256,9 +257,10 @@ INSTANTIATE_TEST_SUITE_P(
              (one.param.kind == LeaseKind::private_own ? "private" : to_string(one.param.kind));
     });
 
-// Whose a library is that came later than its tenant's, or that two tenants need, is told by
-// threads of its own, that no guard covers: nobody's threads are the host's. In guards all is as
-// ever.
+// Tests to which tenant a library belongs that is loaded later than its tenant's library, or by two
+// tenants. Its own threads show that, because no guard covers them. If the library belongs to
+// neither tenant, these threads count as the host's. Inside a guard, calls count as the guarded
+// tenant's.
 class UnclearCodeTest : public GateTest {
  protected:
   // Unloads its libraries, so that the next test finds them new.
@@ -308,7 +310,7 @@ TEST_F(UnclearCodeTest, LibraryThatTwoTenantsOpenLaterIsNobodys) {
   }
 }
 
-// What the host has opened stays its own, also when a tenant opens it after that.
+// A library that the host has opened stays the host's, even if a tenant opens it afterwards.
 TEST_F(UnclearCodeTest, ALibraryOfTheHostsIsNotTheTenantsWhoOpensIt) {
   Tenant tenant = open("late");
   const AdoptedLibrary library = tenant.adopt(test_library("attacks_late"));

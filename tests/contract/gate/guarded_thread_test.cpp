@@ -140,7 +140,7 @@ TEST_F(GuardedThreadTest, GuardCostsOnePushAndOnePopAndNothingWhenNested) {
   }).join();
 }
 
-// What a guard stands on is not for the code inside, however that asks for nothing.
+// Guarded code cannot reach the context below its guard, even if it makes no context current.
 TEST_F(GuardedThreadTest, HostsContextIsOutOfReachOfGuardedCode) {
   for (int known = 0; known < 2; ++known) {
     driver_call("cuCtxPushCurrent_v2", own);

@@ -27,7 +27,7 @@ constexpr unsigned sequences = 1000;  // of all threads together
 constexpr int steps = 8;              // of one sequence
 constexpr int deepest = 4;
 
-// What the threads share.
+// Holds the broker, the contexts and the tenants that the threads share.
 class GuardedThreadsTest : public ::testing::Test {
  protected:
   GuardedThreadsTest() : broker(Broker::open()) {

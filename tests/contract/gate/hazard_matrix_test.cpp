@@ -63,7 +63,7 @@ constexpr const char* modes[] = {"proc_address", "dlsym",          "linked",
                                  "deepbind",     "runtime_static", "runtime_shared"};
 constexpr const char* places[] = {"guarded", "own_thread", "constructor", "destructor"};
 
-// What a child prints before each cell.
+// The text that a child prints before each cell.
 constexpr const char* cell_begins = "CELL\n";
 
 // ---- in the child
@@ -103,7 +103,7 @@ std::istream& operator>>(std::istream& stream, Cell& cell) {
   return stream >> cell.behaviour >> cell.mode >> cell.place >> cell.protection;
 }
 
-// What the host has current on its thread, as hosts do.
+// Makes the primary context current on the host's thread, as hosts do, and returns it.
 CUcontext make_hosts_context() {
   CUcontext context = nullptr;
   EXPECT_EQ(driver_call("cuInit", 0U), CUDA_SUCCESS);
@@ -139,7 +139,7 @@ void report_memory(const Cell& cell, std::size_t free_before) {
   if (free_memory() + (32U << 20) < free_before) std::printf("DAMAGE: memory was not given back\n");
 }
 
-// Of the device's default pool, as the host sees it.
+// Returns the release threshold of the device's default pool, as the host sees it.
 std::uint64_t pool_threshold() {
   CUmemoryPool pool = nullptr;
   std::uint64_t bytes = 0;
@@ -306,7 +306,8 @@ bool can_be_tried(const std::string& mode) {
          (mode != "deepbind" || why_no_deep_binding().empty());
 }
 
-// What a child printed for one cell, and whether it went on to the next one.
+// Returns the result of a cell from what a child printed for it. If the child has not printed that
+// it looked for damage, its process ended.
 Seen judge(const Cell& cell, const std::string& output) {
   Seen seen{false, false, true, "unharmed", output};
   seen.attacked = output.find("ATTACKING\n") != std::string::npos;
@@ -439,7 +440,7 @@ TEST_P(LateHazardMatrix, AttackHarmsNobodyOnceALateGateHasLoadedTheLibrary) {
 INSTANTIATE_TEST_SUITE_P(Behaviours, LateHazardMatrix, ::testing::ValuesIn(behaviours),
                          [](const auto& one) { return std::string(one.param.name); });
 
-// What the shield does not stop shows what leading the libraries to the gate is for.
+// The shield does not stop these attacks. They show what a late gate adds.
 TEST(LateHazard, AttackWithoutTheGateOrBeforeItDoesDamage) {
   for (const char* name : {"free_memory", "unload_module", "destroy_stream", "destroy_event"}) {
     for (const char* mode : {"proc_address", "dlsym", "linked"}) {

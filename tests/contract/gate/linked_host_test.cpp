@@ -16,11 +16,12 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Returns the output of a program beside this one. `variables`: "NAME=value" for the shell.
+// Runs a program that lies beside this one, and returns what it prints and how it ends. `variables`
+// is "NAME=value" for the shell.
 std::string output_of(const std::string& command, const std::string& variables = "") {
   const auto folder = std::filesystem::path(this_program()).parent_path();
   std::string environment = variables + " ";
-  // Code that looks for the driver finds it there, as on any machine with NVIDIA's.
+  // Code that loads the driver by its name finds it there, as on any machine with NVIDIA's driver.
   if (driver_is_software()) {
     environment += "LD_LIBRARY_PATH='" + software_device_folder().string() + "' ";
   }
@@ -110,7 +111,9 @@ TEST(Tools, ToolThatBearsTheDriversNameIsNotTakenForTheDriver) {
   GTEST_SKIP() << "a sanitizer's library has to be the first";
 #endif
   const std::string tool = test_library("tool_named").string();
-  // As on a machine with NVIDIA's driver: the software device is what lies under its name here.
+  // CTXBROKER_DRIVER=nvidia makes the broker use the library with the driver's name, as on a
+  // machine with NVIDIA's driver. In a test with the software device, that library is the software
+  // device.
   const std::string output =
       output_of("host_with_driver_first", "CTXBROKER_DRIVER=nvidia LD_PRELOAD='" + tool + "'");
   SKIP_WITHOUT_DEVICE(output);

@@ -37,7 +37,7 @@ class LostContextTest : public ::testing::Test {
     ASSERT_EQ(raw.allocate(ballast_bytes), CUDA_SUCCESS);
   }
   void lose() { ASSERT_TRUE(broker.force_loss(tenant.id(), 0, "a test")); }
-  // What poll gives back.
+  // Calls poll and returns how many bytes of device memory it gave back.
   std::size_t polled() {
     const std::size_t before = free_memory();
     broker.poll();

@@ -118,7 +118,7 @@ class Scene {
     second_ = static_cast<void**>(libraries_.back().symbol(SECOND_ARGUMENT));
   }
 
-  // Of each neighbour, from inside a guard of the attacker's and outside.
+  // Attacks each neighbour, from inside a guard of the attacker and from outside.
   void attack_all(const std::string& way, const Blow& blow) {
     for (Tenant& tenant : tenants_) {
       const bool is_private = tenant.lease().granted.kind == LeaseKind::private_own;

@@ -114,7 +114,8 @@ class ReusedHandlesTest : public RecordingBrokerTest {
     driver_call("cuDevicePrimaryCtxRelease_v2", 0);
   }
 
-  // Of what the host makes, one thing may get the value. False: the driver does not give it out.
+  // Makes up to 16 objects as the host, until one of them gets the value, and destroys the others.
+  // Returns false if the driver has not given out the value again.
   bool host_gets(Value value, const std::function<Value()>& make,
                  const std::function<CUresult(Value)>& end) {
     bool is_there = false;
@@ -210,7 +211,7 @@ TEST_F(ReusedHandlesTest, SecondThreadThatDestroysAGraphNodeIsRefused) {
   driver_call("cuGraphDestroy", graphs[1]);
 }
 
-// What was made in a context that the tenant's code made ends with it.
+// An object in a context that the tenant's code made is destroyed with that context.
 TEST_F(ReusedHandlesTest, SecondThreadThatEndsAHandleOfAnEndingContextIsRefused) {
   const auto make = [] { return made<CUstream>("cuStreamCreate", 1U); };
   const auto end = [](Value value) {

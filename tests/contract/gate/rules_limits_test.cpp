@@ -67,7 +67,7 @@ CUresult make_exec(std::uint64_t* out) {
   *out = reinterpret_cast<std::uint64_t>(exec);
   return status;
 }
-// As the driver does it, the new context is current; its maker takes it away again.
+// Makes a context and takes it off the thread, because the driver makes a new context current.
 CUresult make_context(std::uint64_t* out) {
   CUcontext context = nullptr, popped = nullptr;
   const CUresult status = driver_call("cuCtxCreate_v2", &context, 0U, 0);

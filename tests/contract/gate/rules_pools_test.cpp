@@ -105,7 +105,7 @@ TEST_P(PoolsTest, DefaultPoolOfATenantIsItsOwn) {
   EXPECT_EQ(seen[0], seen[1]);
 }
 
-// What a pool keeps for later is the tenant's as long as its budget has room for it.
+// The memory that a pool keeps for later stays with the tenant while its budget has room for it.
 TEST_P(PoolsTest, UnusedPoolMemoryIsReleasedForTheBudget) {
   constexpr std::size_t kept = 64 * mib, little = 32 * mib, much = 64 * mib;  // in a pool's units
   for (const std::uint64_t budget : {128 * mib, std::size_t{0}}) {

@@ -146,7 +146,7 @@ TEST_F(RulesTest, LookUpsOfGraphicsInterfacesAreNotReportedAsUnknown) {
       look_up(name);
     }
     EXPECT_THAT(said(), Not(Contains(HasSubstr("unknown to this version"))));
-    // What the driver itself does not know, it may answer with an error.
+    // The driver may return an error for a name that it does not know itself.
     if (look_up("cuOfALaterDriver") == CUDA_SUCCESS) {
       EXPECT_THAT(said(), Contains(HasSubstr("cuOfALaterDriver: looked up, and unknown")));
     }

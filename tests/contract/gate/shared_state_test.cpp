@@ -117,7 +117,8 @@ ChildResult run_case(const std::string& lease, const std::string& place, const c
   return run_child("SharedStateCase.DISABLED_PlaysTheChosenCase", environment);
 }
 
-// What the driver answered; -1: it lacks the call, or what the call is about.
+// Returns the status of the attacked driver call. It is -1 if the driver lacks the call, or the
+// object that the call is about.
 int status_in(const std::string& output) {
   const auto at = output.find("ATTACKED: ");
   return at != std::string::npos ? std::atoi(output.c_str() + at + 10) : 0;

@@ -48,7 +48,7 @@ std::string name_of(const Case& one) {
          (one.with_gate ? "" : "_without_gate");
 }
 
-// What the driver calls and the test waits for.
+// The data of the functions that the driver calls. The test waits until `done` is set.
 struct Progress {
   std::atomic<bool> go_on{false};
   std::atomic<int> done{0};
@@ -114,7 +114,8 @@ class Unloading : public ::testing::TestWithParam<Case> {
     EXPECT_EQ(driver_call("cuGraphExecDestroy", exec), CUDA_SUCCESS);
     EXPECT_EQ(driver_call("cuGraphDestroy", graph), CUDA_SUCCESS);
   }
-  // As the tenant's code does it. False: the driver has not taken the function.
+  // Enqueues `hold` and a function of the tenant's library, as the tenant's code would. Returns
+  // false if the driver has refused one of them.
   bool enqueue(CUstream stream) {
     if (launch(stream, reinterpret_cast<void*>(hold), progress) != CUDA_SUCCESS) return false;
     if (GetParam().way == Way::add_callback) {

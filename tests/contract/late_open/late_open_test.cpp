@@ -28,7 +28,7 @@ fs::path other_library(const std::string& model) {
   return built() / "test_plugins" / "late_open" / ("late_open_" + model + ".so");
 }
 
-// What a loaded library keeps per thread.
+// Returns how many bytes a loaded library keeps for each thread.
 std::size_t bytes_per_thread(void* library) {
   link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return ~std::size_t{0};

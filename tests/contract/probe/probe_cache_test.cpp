@@ -26,7 +26,8 @@ constexpr const char* answers_all =
 class ProbeCache : public ProbeTest {
  protected:
   ProbeReport first() const { return probe(script(answers_all)); }
-  // Where a process is needed this fails.
+  // Returns options that name a program that does not exist. A probe that needs a process fails
+  // with them.
   ProbeOptions without_processes() const {
     ProbeOptions options = this->options();
     options.program = folder / "nobody";

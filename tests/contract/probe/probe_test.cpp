@@ -29,7 +29,7 @@ TEST_F(ProbeTest, ProbeMeasuresEveryQuestionOnThisMachine) {
       continue;
     }
     EXPECT_EQ(answer.outcome, ProbeOutcome::measured) << answer.name << ": " << answer.reason;
-    // What has no figure is the same on every machine that this was run on.
+    // An answer without a figure is the same on every machine that this was run on.
     if (answer.unit == ProbeUnit::yes_no) {
       EXPECT_EQ(answer.value != 0 ? "yes" : "no", answer.reference) << answer.name;
     }

@@ -77,7 +77,7 @@ TEST_F(FailureTest, AFaultIsNamedWithItsLine) {
                     HasSubstr("0 bytes past the end of 4096 bytes at 0x"),
                     HasSubstr("of tenant memory_faults"), HasSubstr("memory_faults.cu:16"),
                     HasSubstr("leave the plug-in out, or report this to its author")));
-  // Of a sequence, the frame too.
+  // The error of a sequence also names the frame.
   png("in.0001.png", 40, 3);
   const json frame =
       failed({"image", at("in.%04d.png"), "-o", at("out.%04d.png"), "--frames", "1", "--plugin",
@@ -87,7 +87,7 @@ TEST_F(FailureTest, AFaultIsNamedWithItsLine) {
               AllOf(HasSubstr("frame 1"), HasSubstr("memory_faults.cu:16")));
 }
 
-// What is there must not be lost to a report of a failure.
+// The report of a failure must not overwrite a file that is not a report.
 TEST_F(FailureTest, ReportReplacesOnlyAnOlderReport) {
   const std::string input = png("in.png", 4, 4);
   const std::string before = read_bytes(input);

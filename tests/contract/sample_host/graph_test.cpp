@@ -68,7 +68,7 @@ TEST_F(GraphCommand, NodesInARowGiveTheBytesOfAPluginRow) {
   EXPECT_EQ(read_bytes(folder / "graph.wav"), read_bytes(folder / "row.wav"));
 }
 
-// What NumPy says about graphs is in tests/scripts/graph_oracle.py.
+// The script tests/scripts/graph_oracle.py compares graphs with NumPy.
 TEST_F(GraphCommand, GraphWithSeveralInputsAndOutputsWritesAllOfThem) {
   make_inputs();
   const Ended ended = run_well(
@@ -370,7 +370,7 @@ TEST_F(GraphCommand, AnInterruptLeavesWholeFramesOnly) {
     if (!name.starts_with("out")) continue;
     EXPECT_EQ(read_raw_png(folder / name).width, 300U) << name;
   }
-  // What is missing is done by the next one.
+  // The next run makes the frames that are missing.
   run_well({"image", at("in.%d.png"), "-o", at("out.%d.png"), "--plugin", "blur", "--frames",
             "1-40", "--jobs", "4", "--skip-existing"});
   EXPECT_EQ(folder.names().size(), 80U);

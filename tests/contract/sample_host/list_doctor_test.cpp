@@ -237,7 +237,7 @@ TEST_F(DoctorCommand, SaysThatAnMpsServerTakesTheIsolationAway) {
   EXPECT_THAT(doctor["missing"].dump(), Not(HasSubstr("MPS")));
 }
 
-// As under a tool that is preloaded and needs the driver.
+// The preloaded driver has the same effect as a preloaded tool that needs the driver.
 TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
   const auto software = program_folder().parent_path() / "lib/ctxbroker/software_device";
   Environment environment = {{"LD_PRELOAD", "libcuda.so.1"},

@@ -12,7 +12,8 @@ using testing::HasSubstr;
 
 class PresetCommand : public CommandTest {
  protected:
-  // What the plug-ins were set to, in the end.
+  // Runs the command with `more`, and returns the values that the first plug-in's parameters had in
+  // the end.
   json parameters(const std::vector<std::string>& more) {
     std::vector<std::string> all{"image",       at("in.png"), "-o",
                                  at("out.png"), "--json",     at("report.json")};

@@ -82,7 +82,7 @@ static int connect(Host* host) {
   return 0;
 }
 
-/* What merge's operation "over" gives for one sample of straight alpha. */
+/* Returns the result of merge's operation "over" for one sample of straight alpha. */
 static float over(const float* front, const float* back, int sample) {
   const float behind = back[3] * (1 - front[3]), alpha = front[3] + behind;
   if (sample == 3) return alpha;

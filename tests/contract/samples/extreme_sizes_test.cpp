@@ -32,7 +32,7 @@ constexpr Sample all_samples[] = {{"exposure", false, false}, {"blur", false, fa
 
 class ExtremeSizesTest : public ::testing::TestWithParam<Sample> {
  protected:
-  // What activate says; empty: it has succeeded.
+  // Activates the plug-in. Returns the error's text, or an empty text if it succeeds.
   std::string activate(std::uint32_t width, std::uint32_t height, double rate) {
     SampleRunner runner;
     PluginInstance instance = runner.create({GetParam().name});

@@ -28,7 +28,7 @@ JobInfo job_of(const Image& image, std::int64_t position = 0) {
   return job;
 }
 
-// What merge computes, for operation 0, 1, 2.
+// Returns the picture that merge computes for operation 0, 1 or 2.
 Image merged(const Image& a, const Image& b, const std::vector<double>& mask, int operation,
              double amount) {
   Image out(a.width, a.height);
@@ -90,7 +90,8 @@ TEST_P(GraphSamplesTest, MergesTwoPicturesWithAMask) {
   }
 }
 
-// Of one picture: bright + blurred, without a mask. The branches may run at the same time.
+// The brighter picture and the blurred one are made from one picture, and merged without a mask.
+// The two branches may run at the same time.
 TEST_P(GraphSamplesTest, BranchesMeetAgain) {
   description.inputs = {{"plate"}};
   description.outputs = {{"bright"}, {"result"}};

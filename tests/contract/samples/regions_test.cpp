@@ -119,7 +119,8 @@ struct Work {
     graph = std::make_unique<Graph>(runner.broker(), description, sizes, options);
   }
 
-  // What is in the region of the output. `inputs` has the frames of each input.
+  // Runs a job for this region of the output and returns its picture. `inputs` return the frames of
+  // each input.
   Picture render(JobInfo job, const std::vector<std::function<Picture(int)>>& inputs,
                  const ImageRegion& region, std::size_t pixel = 16) {
     job.region = region;

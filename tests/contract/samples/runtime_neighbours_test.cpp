@@ -43,7 +43,7 @@ constexpr Neighbour neighbours[] = {{"static_in_process", "resetting_static", 0}
                                     {"shared_in_process", "resetting_shared", 0},
                                     {"shared_on_its_own_thread", "resetting_shared", 1}};
 
-// How often the plug-in's code asked the gate for a reset.
+// Returns how often the plug-in's code has called a reset function of the gate.
 std::uint64_t resets(const Broker& broker, TenantId tenant) {
   std::uint64_t sum = 0;
   for (const TenantMetrics& one : broker.metrics().tenants) {

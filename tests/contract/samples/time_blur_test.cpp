@@ -104,7 +104,8 @@ TEST(TimeBlur, AJobWithoutTheFramesAroundItIsToldWhatIsMissing) {
   }
 }
 
-// What is before the plug-in works on every frame that it needs, and so does a second one.
+// A plug-in before a time blur works on every frame that the time blur needs, even if the plug-in
+// is a time blur itself.
 TEST(TimeBlur, NodesBeforeATimeBlurWorkOnEveryFrame) {
   SampleRunner runner;
   PluginInstance exposure = runner.create({"exposure", {{"stops", 1}}});

@@ -84,7 +84,8 @@ constexpr Case process_cases[] = {{"memory_write", Way::memory_write, EPERM},
 
 class WorkerBoundaryTest : public WorkerTest {
  protected:
-  // Where Yama lets only parents trace, nobody could show what happens without the option.
+  // Lets any process trace this one. Yama may let only parents trace, and the test could then not
+  // show what happens without the option.
   WorkerBoundaryTest() { prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); }
   ~WorkerBoundaryTest() override { prctl(PR_SET_PTRACER, 0); }
 
@@ -156,7 +157,7 @@ TEST_F(WorkerBoundaryTest, WorkerWithoutOtherProcessesCannotReachTheHost) {
   EXPECT_EQ(attempt(open, Way::memory_write), 0);
 }
 
-// What the host opens and passes is the host's decision.
+// The host decides which sockets it opens and passes to a worker.
 TEST_F(WorkerBoundaryTest, ASocketThatTheHostPassesWorks) {
   WorkerOptions held = options();
   held.network = false;

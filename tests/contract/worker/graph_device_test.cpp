@@ -56,7 +56,7 @@ class WorkerDeviceTest : public WorkerGroupsTest {
     return got;
   }
 
-  // How many a process has open.
+  // Returns how many descriptors a process has open.
   static auto descriptors(const std::string& process = "self") {
     const std::filesystem::directory_iterator all("/proc/" + process + "/fd");
     return std::distance(begin(all), end(all));

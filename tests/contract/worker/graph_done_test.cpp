@@ -109,7 +109,8 @@ TEST_F(WorkerDoneTest, TheHostIsToldOfEachJobOnce) {
   EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
 }
 
-// What happens with a job that is lost, WorkerOptions::on_exit says.
+// GraphOptions::on_done is not called for a lost job. WorkerOptions::on_exit reports the exit that
+// lost it.
 TEST_F(WorkerDoneTest, NobodyIsToldOfAJobThatIsLost) {
   for (const bool stand_by : {false, true}) {
     const std::size_t before = told().size();

@@ -47,7 +47,7 @@ TEST_F(WorkerDryPicturesTest, TileOutsideOfTheDryPictureIsTransparent) {
   expect(JobOutcome::dry, Pixels(std::size_t{2} * 2 * 4), process(graph, {Pixels(4)}, job));
 }
 
-// Where the input has no pixels, there are none.
+// The dry picture has no pixels where the input has none.
 TEST_F(WorkerDryPicturesTest, AnInputMayBeSmallerThanTheFrame) {
   JobInfo job = picture_job();
   constexpr ImageRegion there{2, 2, 20, 10};
@@ -63,7 +63,7 @@ TEST_F(WorkerDryPicturesTest, AnInputMayBeSmallerThanTheFrame) {
   expect(JobOutcome::dry, seen_in(whole_frame, in, there), process(graph, {in}, job));
 }
 
-// What the host was told has room for the blur's reach.
+// The host was told a region that has room for the blur's reach.
 TEST_F(WorkerDryPicturesTest, ProcessThatEndsAfterTellingItsRegionIsLeftOut) {
   JobInfo job = picture_job();
   job.region = {8, 4, 8, 4};
@@ -261,7 +261,7 @@ TEST_F(WorkerDryPicturesTest, WithoutAnInputThePictureIsTransparent) {
   expect(JobOutcome::dry, expected, process(graph, {picture(0)}));
   EXPECT_NE(with_slope.out, expected);
 
-  // Of another sample type, it does not fit.
+  // An input of another sample type does not fit, so the picture is transparent.
   WorkerGraph half(row({"exposure"}), dry());
   half.activate({width, height}, {{"in", 0, SampleType::float16}}, {{"out"}});
   end_process(half);

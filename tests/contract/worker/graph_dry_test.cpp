@@ -82,7 +82,7 @@ class WorkerDryTest : public WorkerGroupsTest {
   unsigned number_ = 0;
 };
 
-// What a plug-in in this process makes of a block.
+// A plug-in in this process, which computes the blocks that a test expects.
 class Reference {
  public:
   explicit Reference(const std::string& plugin, const std::string& id = {}, double value = 0)
@@ -147,7 +147,8 @@ TEST_F(WorkerDryTest, ABlockThatIsInTheProcessIsDry) {
   EXPECT_EQ(both, block_of(7));
 }
 
-// As late as the plug-in's own sound, across both changes.
+// The dry signal is as late as the plug-in's own sound. The delay stays the same when the plug-in
+// is lost and when it is back.
 TEST_F(WorkerDryTest, DrySignalIsDelayedByThePluginsLatency) {
   WorkerGraphDescription description = row({"fir"});
   WorkerGraph graph(description, dry());

@@ -106,7 +106,7 @@ class LostStepTest : public WorkerGroupsTest {
   const JobInfo job{block, channels, 0, 48000};
 };
 
-// What was delayed is forgotten everywhere.
+// A lost block makes every process forget what it has delayed.
 TEST_F(LostStepTest, ALostBlockIsADiscontinuity) {
   WorkerGraph graph = made(grouped(WorkerGrouping::each_instance));
   Outputs outputs;

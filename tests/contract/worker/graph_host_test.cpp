@@ -83,7 +83,7 @@ TEST_F(HostPartTest, GraphMixesTheHostAndAWorker) {
   EXPECT_EQ(run(mixed), expected);
 }
 
-// What the functions of a WorkerGraph do for a plug-in in the host.
+// Calls the functions of a WorkerGraph for a plug-in in the host.
 TEST_F(HostPartTest, GraphServesAPluginInTheHost) {
   WorkerGraph graph({{{"in"}}, {{"out"}}, {node_of("parameters", "test_plugins/")}}, in_host());
   EXPECT_EQ(graph.processes(), 1U);
@@ -359,7 +359,7 @@ TEST_F(HostPartTest, PluginsMoveOutAfterAFaultInTheHost) {
   EXPECT_EQ(child.exit_code, 0) << child.output;
 }
 
-// What this process maps of a driver and of the plug-in `exposure`.
+// Returns which of these this process maps: a driver, and the plug-in `exposure`.
 std::set<std::string> mapped_of_cuda() {
   std::set<std::string> names;
   std::ifstream maps("/proc/self/maps");

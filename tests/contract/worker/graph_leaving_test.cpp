@@ -45,7 +45,7 @@ class WorkerGraphLeavingTest : public WorkerGroupsTest {
     set_way(graph, "none");
     return text;
   }
-  // Whether the next crash is told only when the system has ended the process.
+  // Returns whether the next crash is reported only after the system has ended the process.
   bool waits_for_the_system(WorkerGraph& graph) const {
     run(graph);
     HeldProcess held(graph.process_id());

@@ -148,7 +148,7 @@ TEST_F(WorkerLendTest, LargeBlocksArePinned) {
   EXPECT_EQ(things(), before);
 }
 
-// As a graph in this process does it: an output is written when its job is finished.
+// An output is written when its job is finished, as with a graph in this process.
 TEST_F(WorkerLendTest, JobsInFlightMayShareAnOutput) {
   WorkerGraphOptions with = graph_options();
   with.graph.jobs_in_flight = 2;

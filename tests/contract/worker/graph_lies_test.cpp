@@ -168,7 +168,7 @@ TEST_F(WorkerGraphLieTest, AnEndAfterAnAnswerIsNoLie) {
   EXPECT_STREQ(to_string(wait_for_end().cause), "exited");
 }
 
-// As any other end: the next call tries again.
+// A start that fails is treated as any other exit: the next call tries again.
 TEST_F(WorkerGraphLieTest, AStartThatFailsIsTriedAgain) {
   const auto trap =
       std::filesystem::temp_directory_path() / ("ctxb_trap_" + std::to_string(getpid()));

@@ -26,7 +26,7 @@ class WorkerLinksTest : public WorkerGroupsTest {
     graph.process(input.data(), output.data(), picture_job());
     return output;
   }
-  // How many pictures stay there.
+  // Matches records that say how many pictures stay on the device.
   auto has_links(const std::string& count) {
     return Contains(HasSubstr(count + " pictures between processes stay on device 0"));
   }

@@ -178,7 +178,7 @@ TEST_F(WorkerMoveTest, MovedPluginWithoutItsStateKeepsItsParameters) {
   }
 }
 
-// What goes wrong in the worker takes the old graph with it, and the instances can be used again.
+// A failure in the worker also costs the host the old graph. The instances can be used again.
 TEST_F(WorkerMoveTest, FailureToActivateInTheWorkerIsTold) {
   Broker broker = Broker::open();
   const PluginLibrary library = broker.load(built("test_plugins/answers.so"));

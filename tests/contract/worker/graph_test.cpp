@@ -447,7 +447,7 @@ TEST_F(WorkerGraphTest, ErrorsOfPluginsInAWorkerAreTheSame) {
   EXPECT_EQ(there.exits(), 0U);
 }
 
-// As a graph with edges has them.
+// A row of plug-ins has the formats of the graph's ports, as a graph with edges has.
 TEST_F(WorkerGraphTest, RowInAWorkerHasTheFormatsOfItsEnds) {
   WorkerGraph graph({{{"in", 1}}, {{"out", 1}}, {node_of("exposure")}}, graph_options());
   graph.set_parameter(0, "stops", 1);

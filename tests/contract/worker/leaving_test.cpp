@@ -100,7 +100,7 @@ TEST_F(WorkerLeavingTest, EndOfALeavingProcessIsKnownWithin10Milliseconds) {
   EXPECT_LT(*std::min_element(idle.begin(), idle.end()), 10);
 }
 
-// What is on the device may write there until then.
+// Work on the device may write into lent memory until the process has gone.
 TEST_F(WorkerLeavingTest, AProcessThatWasLentMemoryHasGoneWhenItsEndIsTold) {
   enum class Lent { block, taken_back_block, descriptor, descriptor_of_worker };
   for (const Lent what :

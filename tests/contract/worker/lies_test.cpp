@@ -32,7 +32,7 @@ TEST_P(WorkerLieTest, LieEndsTheWorkerAndIsNamed) {
   EXPECT_EQ(say(innocent, Act::echo, "before"), "before");
   EXPECT_EQ(say(worker, Act::echo, "before"), "before");
   const int id = worker.process_id();
-  // Whether the call itself succeeds is the worker's choice.
+  // The worker decides whether the call itself succeeds.
   try {
     say(worker, lie.act);
   } catch (const Error& error) {

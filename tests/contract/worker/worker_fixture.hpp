@@ -33,12 +33,14 @@ std::filesystem::path worker_file(const std::string& name);  // "worker_module.s
 // Runs `work`, which must throw an Error of this kind; returns its text.
 std::string error_of(ErrorKind kind, const std::function<void()>& work);
 
-// Whether workers can start without WorkerOptions::other_processes on this system, in this build.
+// Returns whether workers can start without WorkerOptions::other_processes on this system and in
+// this build.
 bool can_give_up_other_processes();
 
 // The numbers that follow these words.
 std::vector<int> numbers_after(const std::string& words, const std::string& text);
-// Whether the process has ended, or ends within this time. Maybe nobody waits for it.
+// Returns whether the process has ended, or ends within this time. A process that was not waited
+// for counts as ended.
 bool dies(int process, std::chrono::milliseconds time = {});
 
 class WorkerTest : public ::testing::Test {

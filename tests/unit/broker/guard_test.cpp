@@ -244,7 +244,8 @@ TEST_F(GuardTest, GuardWithoutADriverDoesNothing) {
   EXPECT_EQ(books.calls, before);
 }
 
-// Where the gate watches: it says so of all that it sees, and guards look at nothing else.
+// Tests guards on threads that the gate watches. The gate reports each change that it sees, and
+// guards look at nothing else.
 class WatchedGuardTest : public GuardTest {
  protected:
   WatchedGuardTest() {
@@ -290,7 +291,7 @@ TEST_F(WatchedGuardTest, KnownContextOfAThreadStaysBelowTheGuard) {
   EXPECT_EQ(strikes, 0u);
 }
 
-// What a launch asks before it goes to the driver at once.
+// A launch makes this check before it calls the driver at once.
 TEST_F(WatchedGuardTest, ThreadIsInsideOnlyTheGuardsLease) {
   know({});
   EXPECT_FALSE(is_inside(1)) << "no guard";

@@ -68,7 +68,7 @@ TEST(WholeNumbersTest, NumbersSetTogetherAreReadTogether) {
   }
 }
 
-// What a host would have without WholeNumbers.
+// The four numbers as a host would keep them without WholeNumbers.
 class FourNumbers {
  public:
   void set(const WholeNumbers::Numbers& numbers) noexcept {

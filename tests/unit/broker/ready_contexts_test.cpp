@@ -171,7 +171,7 @@ TEST_F(ReadyContextsTest, NoContextIsMadeWithoutABudget) {
   EXPECT_EQ(books.contexts_made, 0);
 }
 
-// What others free meanwhile hides what a context takes.
+// Memory that other code frees meanwhile hides how much a context takes.
 TEST_F(ReadyContextsTest, ContextThatSeemedSmallDoesNotRaiseTheirNumber) {
   books.bytes_per_context = 100;
   LeaseTable table(driver, host, fault, {0, 10, 350});

@@ -219,7 +219,8 @@ TEST(Calls, CallOutsideOfPrototypeOrTargetsIsAFault) {
   expect_call(with_prototype + "call (y), %f, (x), p;", 0, Fault::none, 40);
   expect_call(with_prototype + "call (y), %f, (x), p;", 1, Fault::none, 21);
   expect_call("t: .calltargets f, g;\n call (y), %f, (x), t;", 1, Fault::none, 21);
-  // Where a GPU goes on with whatever is in its registers, the call is named instead.
+  // A GPU goes on with whatever is in its registers here. The software device reports the call
+  // instead.
   expect_call(with_prototype + "call (y), %f, (x), p;", 2, Fault::invalid_pc, 0);
   expect_call("t: .calltargets f;\n call (y), %f, (x), t;", 1, Fault::invalid_pc, 0);
 }
@@ -231,7 +232,7 @@ TEST(Calls, AGuardedCallIsMadeByTheLanesThatItHoldsFor) {
   expect_call(head + "@!%p call (y), %f, (x), p;", 1, Fault::none, 3);
 }
 
-// What a lane writes over its own stack can send it anywhere in its kernel, and nowhere else.
+// A lane that overwrites its own stack may jump to any place in its kernel, but not out of it.
 TEST(Calls, AnOverwrittenReturnAddressIsAFault) {
   const std::string text = kernel_text(".param .u64 out, .param .u32 which", R"(
     .reg .b64 %o, %f; .reg .b32 %a; ld.param.u64 %o, [out]; ld.global.u64 %f, [table];

@@ -73,7 +73,8 @@ TEST(Grid, AFaultOfOneBlockEndsAll) {
   });
 }
 
-// As cooperative_groups has it for a launch that is not cooperative: a trap, and no endless wait.
+// A launch that is not cooperative has no workspace, and cooperative_groups then traps instead of
+// waiting without end.
 TEST(Grid, GridBarrierWithoutAWorkspaceIsATrap) {
   Device device{std::string(fixtures::grid_ptx)};
   int* values = device.upload(std::vector<int>(2));

@@ -374,7 +374,7 @@ TEST(HalfInstructions, Comparisons) {
                         [](F16 a, F16 b) { return value_of(flushed(a)) == value_of(flushed(b)); });
 }
 
-// What ptxas refuses as well.
+// The instructions that ptxas refuses as well.
 TEST(HalfInstructions, InstructionsThatPtxDoesNotHaveAreRefused) {
   for (const char* instruction :
        {"add.rz.f16 h, h, h;", "add.sat.bf16 h, h, h;", "fma.f16 h, h, h, h;",

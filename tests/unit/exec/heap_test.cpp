@@ -113,7 +113,7 @@ TEST(Heap, AllocationFromAFullOrMissingHeapIsNull) {
   });
 }
 
-// Where an H100 answers 719 or nothing at all, each of these is named.
+// Each of these faults is named. An H100 returns status 719 or reports nothing at all.
 TEST(Heap, AFreeOfWhatIsNoBlockIsAFault) {
   with_heap([](Device& device, const Config& config) {
     auto* out = device.upload(std::vector<Address>(64));

@@ -71,7 +71,7 @@ TEST(Print, TextsOfManyThreadsAreWhole) {
   }
   std::sort(expected.begin(), expected.end());
   in_each_way([&](Device& device, const Config& config) {
-    // Where the buffer is full it is written out, and nothing is lost.
+    // A full buffer is written out, and nothing is lost.
     for (const std::size_t capacity : {1 << 20, 1000, 0}) {
       const PrintRun made =
           print_run(device, config, "lines", {10}, {128}, Arguments(1000), capacity);
@@ -128,8 +128,8 @@ TEST(Print, IllegalStringsAreFaults) {
   });
 }
 
-// What compilers do not write: results in registers or nowhere, a guard, arguments in global
-// memory.
+// The calls have forms that compilers do not write: results in registers or without a place, a
+// guard, and arguments in global memory.
 TEST(Print, CallsOfVprintfInAllFormsPrint) {
   const std::string before = R"(
 .extern .func (.param .b32 r) vprintf (.param .b64 format, .param .b64 arguments);

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Where the fields of the first entry stand; the fatbin's own header has 16 bytes.
+// Offsets of the first entry and of its fields. The fatbin's own header has 16 bytes.
 constexpr std::size_t entry_at = 16, header_size_at = entry_at + 4, payload_size_at = entry_at + 8,
                       packed_size_at = entry_at + 16, unpacked_size_at = entry_at + 56;
 

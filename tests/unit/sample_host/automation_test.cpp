@@ -88,7 +88,7 @@ std::vector<std::map<std::size_t, double>> play(const std::vector<AutomationPoin
       }
       values.push_back(now);
     }
-    // As the broker does after a block: a ramp that ends with it has arrived.
+    // A ramp that ends with the block has arrived after it, as in the broker.
     for (const WorkerParameterChange& change : changes) {
       if (change.offset + change.ramp_frames == frames) now[change.parameter] = change.value;
     }

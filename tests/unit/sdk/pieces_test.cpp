@@ -175,7 +175,8 @@ TEST(SdkGlobal, HasTheSizeOfItsType) {
   EXPECT_THROW(static_cast<void>(activation.global<float>("bias")), Failure);
 }
 
-// Whether a module can be made of these arguments; they are what a temporary is, or what stays.
+// These templates show of which arguments a module can be made: of objects that stay, and not of
+// temporaries.
 template <class... Arguments>
 using Linked = decltype(linked("", std::declval<Arguments>()...));
 template <class... Arguments>
@@ -234,8 +235,8 @@ TEST(SdkLaunchShape, LaunchShapeCoversEverySize) {
   }
 }
 
-// What the device's compiler makes of `struct { char; double; float4; const float*; short; }` as
-// single parameters.
+// Stands for float4. The test expects the layout that the device's compiler gives `struct { char;
+// double; float4; const float*; short; }` as single parameters.
 struct alignas(16) Colour {
   float r, g, b, a;
 };

@@ -27,7 +27,8 @@ constexpr auto parameters = parameter_table(amount, count, on, colour);
 constexpr unsigned char image[] = {1, 2, 3};
 constexpr ctxb_module modules[] = {module("m", image, sizeof image)};
 
-// What the next call of the probe does, and what it saw. The class has no other way to be told.
+// Controls what the next call of the probe does, and keeps what it saw. The class has no other way
+// to receive that.
 struct Script {
   std::string throws;  // "failure", "bad_alloc", "exception", "int", or empty
   double amount = 0;

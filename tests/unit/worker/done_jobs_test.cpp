@@ -18,7 +18,7 @@ class DoneJobsTest : public ::testing::Test {
   DoneJobsTest() { block_->memory = Mapping(file_.get(), sizeof(DoneBoard)); }
 
   void listen(bool lost_are_done = false) { jobs.listen(block_, lost_are_done); }
-  // As the worker says it.
+  // Writes the board as the worker does.
   void write(DoneBoard last) {
     *reinterpret_cast<DoneBoard*>(block_->memory.get()) = last;
     jobs.look();

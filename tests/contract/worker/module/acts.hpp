@@ -63,7 +63,7 @@ enum Act : std::uint32_t {
   floods,           // notifications for a second
 };
 
-// What a plug-in may try to reach outside its process. See reach.cpp.
+// The ways in which a plug-in may try to reach outside its process. See reach.cpp.
 enum class Way : std::uint64_t {
   tcp_connection,        // to 127.0.0.1
   tcp_connection_child,  // the same by a program that it starts
