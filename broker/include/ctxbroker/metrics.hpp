@@ -89,8 +89,10 @@ struct TenantMetrics {
   DriverWaits waits{};
 };
 
-/// Resources that the broker could not free yet, because the driver would have waited for hung
-/// work. The broker frees them when that work ends. Until then their bytes count as held.
+/// Resources that the broker could not free yet: the driver would have waited for hung work, or a
+/// thread outside of all guards still has the context current. The broker frees them when that work
+/// ends, or at a Broker::poll after the thread has left the context. Until then their bytes count as
+/// held.
 struct PutOffMetrics {
   TenantId tenant;          ///< The tenant that held them.
   std::string tenant_name;  ///< The tenant's name.
@@ -103,7 +105,7 @@ struct PutOffMetrics {
 /// A snapshot. Taking one does not delay a launch.
 struct BrokerMetrics {
   std::vector<TenantMetrics> tenants;    ///< In the order of their ids, the host first.
-  std::vector<PutOffMetrics> put_off{};  ///< In the order of the devices. Empty if nothing hangs.
+  std::vector<PutOffMetrics> put_off{};  ///< In the order of the devices. Usually empty.
 };
 
 /// Writes metrics as JSON text.

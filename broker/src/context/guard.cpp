@@ -148,7 +148,6 @@ CUresult clear_stack(Frame& frame) noexcept {
 void leave_nested(Frame& frame) noexcept {
   if (is_untouched(frame) || is_current(*frame.target.driver, frame.target.context)) return;
   CUresult status = clear_stack(frame);
-  if (Frame* pushed = pushed_frame()) pushed->extras().pushed = 0;
   if (frame.target.context != nullptr) {
     const CUresult put = frame.target.driver->ctx_push(frame.target.context);
     if (status == CUDA_SUCCESS) status = put;

@@ -61,7 +61,6 @@ struct Frame {
   // What only some frames need. No destructor runs: `restore` empties the lists.
   struct Extras {
     CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's own
-    int pushed = 0;       // contexts that the code inside has pushed through the gate
     TakenContexts taken;  // the thread's own contexts, until the guard ends
     std::forward_list<TranslatedLease> translated;
     // A stream's capture was begun inside. The driver refuses many calls of a thread with an open

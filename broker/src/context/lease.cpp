@@ -61,11 +61,11 @@ void Lease::end() noexcept {
     return;
   }
   if (kind() == LeaseKind::shared) return;  // the context is everybody's
-  if (borrowers_->load(std::memory_order_acquire) > 0) {
-    tenant_->log(Severity::warning, "lease",
-                 "a thread outside any guard still has the lease's context current; it is kept "
-                 "until the process ends");
-    return;
+  if (!close_to_borrowers(*borrowers_)) {
+    tenant_->log(Severity::info, "lease",
+                 "a thread outside any guard still has the lease's context current; the context "
+                 "ends when the thread ends or makes another one current");
+    return end_contexts_when_left(again);
   }
   const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
                         static_cast<std::uint64_t>(device_.ordinal()));
@@ -84,18 +84,22 @@ std::vector<LeaseContext> Lease::contexts() const {
 }
 
 // Siblings first. The multiprocessors are free when all have ended.
+std::function<CUresult()> Lease::ending_of_contexts(bool again, Groups partition) {
+  UsedDevice& device = device_;
+  return [&device, all = contexts(), again, groups = std::move(partition)] {
+    CUresult first = CUDA_SUCCESS;
+    for (auto one = all.rbegin(); one != all.rend(); ++one) {
+      const CUresult status = device.end(*one, again);
+      if (first == CUDA_SUCCESS) first = status;
+    }
+    device.forget(groups);
+    return first;
+  };
+}
+
 void Lease::end_contexts(bool again) noexcept {
   try {
-    UsedDevice& device = device_;
-    const auto end_all = [&device, all = contexts(), again, groups = take_partition()] {
-      CUresult first = CUDA_SUCCESS;
-      for (auto one = all.rbegin(); one != all.rend(); ++one) {
-        const CUresult status = device.end(*one, again);
-        if (first == CUDA_SUCCESS) first = status;
-      }
-      device.forget(groups);
-      return first;
-    };
+    const auto end_all = ending_of_contexts(again, take_partition());
     if (again && kind() == LeaseKind::green) {  // kept for the next lease, without a driver call
       return report_failed_end("its context", end_all());
     }
@@ -108,6 +112,24 @@ void Lease::end_contexts(bool again) noexcept {
     }
     const auto status = family->end(std::move(ending));
     if (status) report_failed_end("its context", *status);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
+  }
+}
+
+// The lease may be gone by then.
+void Lease::end_contexts_when_left(bool again) noexcept {
+  try {
+    UsedDevice& device = device_;
+    const Groups groups = take_partition();
+    const auto end_all = [&device, groups, end = ending_of_contexts(again, groups),
+                          stands_on = kind() == LeaseKind::private_own ? 0 : primary_generation_] {
+      const bool is_gone =
+          device.fault().happened() || (stands_on != 0 && !device.primary_is_current(stands_on));
+      if (is_gone) device.forget(groups);
+      return is_gone ? CUDA_SUCCESS : end();
+    };
+    device_.end_left();
+    device_.end_when_left(borrowers_, family_, {tenant_, "context", 0, true, false, end_all});
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
   }
 }

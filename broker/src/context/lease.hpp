@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "context/borrowers.hpp"
 #include "context/guard.hpp"
 #include "context/hung_work.hpp"
 #include "context/lease_counters.hpp"
@@ -203,7 +204,12 @@ class Lease : public std::enable_shared_from_this<Lease> {
     return kind() != LeaseKind::private_own && !device_.primary_is_current(primary_generation_);
   }
   std::vector<LeaseContext> contexts() const;
+  // Returns a function that ends all contexts and gives the partition back. It borrows nothing of
+  // the lease.
+  std::function<CUresult()> ending_of_contexts(bool again, Groups partition);
   void end_contexts(bool again) noexcept;
+  // Ends the contexts as soon as no thread outside of guards has one of them current.
+  void end_contexts_when_left(bool again) noexcept;
   void put_off_until_done(CUstream stream) noexcept;
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);
 

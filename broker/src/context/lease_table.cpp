@@ -50,6 +50,7 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
                                        const LeaseRequest& request) {
   UsedDevice& used = device(request.device);
   if (fault_.happened()) refuse_ended(driver_, fault_.status(), tenant->name);
+  used.end_left();
   const std::lock_guard lock(mutex_);
   // The memory of a lease is free when nobody knows its weak pointer any more.
   std::erase_if(leases_, [](const auto& one) { return one.second.expired(); });
@@ -101,14 +102,20 @@ bool LeaseTable::shut_down() {
   }
   for (const auto& lease : left) lease->end();
   left.clear();
+  end_left();
   bool all = true;
   for (const auto& device : devices_) all &= device->shut_down();
   return all;
 }
 
+void LeaseTable::end_left() noexcept {
+  for (const auto& device : devices_) device->end_left();
+}
+
 std::vector<PutOff> LeaseTable::put_off() const {
   std::vector<PutOff> list;
   for (const auto& device : devices_) {
+    for (PutOff& one : device->kept_back()) list.push_back(std::move(one));
     for (const auto& family : device->families()) {
       for (PutOff& one : family->put_off()) {
         one.device = device->ordinal();

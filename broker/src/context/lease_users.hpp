@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who uses a lease: which threads have its context current, in a guard or without one.
+// Who uses a lease: which threads are in a guard of it.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 
 #include "context/thread_state.hpp"
@@ -122,21 +121,5 @@ class LeaseUsers {
   mutable std::mutex changing_;  // guards what follows, and the making of slots
   std::uint64_t closed_by_ = 0;  // a thread's number; 0: open
 };
-
-// How many threads have a lease's context current although no guard is around them: the gate made
-// it current for them. Negative when the context has ended; then no further thread can borrow it.
-using Borrowers = std::atomic<int>;
-
-// Records that the calling thread has this lease's context current, instead of the one it borrowed
-// before, until it borrows another one or ends. Null means that no lease's context is current.
-// Returns false when the context has ended.
-bool borrow_on_this_thread(const std::shared_ptr<Borrowers>& borrowers) noexcept;
-
-// Lets no thread borrow the context from now on. Returns false when a thread borrows it now.
-bool close_to_borrowers(Borrowers& borrowers) noexcept;
-void reopen_to_borrowers(Borrowers& borrowers) noexcept;  // after close_to_borrowers
-
-// Returns whether the calling thread borrows a lease's context.
-bool borrows_on_this_thread() noexcept;
 
 }  // namespace ctxbroker::detail

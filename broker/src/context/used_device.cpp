@@ -2,6 +2,7 @@
 #include "context/used_device.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -261,6 +262,43 @@ std::size_t UsedDevice::spares(LeaseKind kind) const {
       std::count_if(spares_.begin(), spares_.end(), [&](const LeaseContext& spare) {
         return spare.granted.kind == kind && spare.groups.empty();
       }));
+}
+
+void UsedDevice::end_when_left(std::shared_ptr<Borrowers> lease, std::shared_ptr<HungWork> family,
+                               EndRequest ending) {
+  const std::lock_guard lock(kept_back_mutex_);
+  kept_back_.push_back({std::move(lease), std::move(family), std::move(ending)});
+  keeps_back_.store(true, std::memory_order_release);
+}
+
+void UsedDevice::end_left() noexcept {
+  if (!keeps_back_.load(std::memory_order_acquire)) return;
+  std::vector<KeptBack> left;
+  {
+    const std::lock_guard lock(kept_back_mutex_);
+    const auto first =
+        std::stable_partition(kept_back_.begin(), kept_back_.end(),
+                              [](const KeptBack& one) { return !close_to_borrowers(*one.lease); });
+    std::move(first, kept_back_.end(), std::back_inserter(left));
+    kept_back_.erase(first, kept_back_.end());
+    keeps_back_.store(!kept_back_.empty(), std::memory_order_release);
+  }
+  for (KeptBack& one : left) {
+    try {
+      const auto status = one.family->end(std::move(one.ending));
+      if (status) link_.report_failed_end("'s context could not be ended", *status);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
+    }
+  }
+}
+
+std::vector<PutOff> UsedDevice::kept_back() const {
+  const std::lock_guard lock(kept_back_mutex_);
+  std::vector<PutOff> list;
+  for (const KeptBack& one : kept_back_) {
+    list.push_back({one.ending.tenant->id, ordinal(), one.ending.tenant->name, one.ending.what, 1});
+  }
+  return list;
 }
 
 void UsedDevice::forget(const Groups& groups) noexcept {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "context/borrowers.hpp"
 #include "context/device_access.hpp"
 #include "context/hung_work.hpp"
 #include "context/lease_context.hpp"
@@ -102,6 +103,14 @@ class UsedDevice {
   // more than `most` is ended at once. Call it after `use`.
   CUresult make_spare(LeaseKind kind, std::uint64_t most, std::uint64_t* bytes) noexcept;
   std::size_t spares(LeaseKind kind) const;
+  // Keeps an ending back until no thread borrows the lease: see end_left. Throws std::bad_alloc.
+  void end_when_left(std::shared_ptr<Borrowers> lease, std::shared_ptr<HungWork> family,
+                     EndRequest ending);
+  // Performs the endings of leases that all threads have left meanwhile. Costs one atomic load if
+  // none was kept back.
+  void end_left() noexcept;
+  // Lists the endings that are kept back. Throws std::bad_alloc.
+  std::vector<PutOff> kept_back() const;
   // Frees multiprocessors whose contexts have ended or have become spares. Makes no driver call.
   void forget(const Groups& groups) noexcept;
 
@@ -127,6 +136,14 @@ class UsedDevice {
   // Usable contexts that no lease has; the next lease of the same shape takes one. Their
   // multiprocessors are free, and green ones stand on the primary.
   std::vector<LeaseContext> spares_;
+  struct KeptBack {
+    std::shared_ptr<Borrowers> lease;
+    std::shared_ptr<HungWork> family;
+    EndRequest ending;
+  };
+  mutable std::mutex kept_back_mutex_;
+  std::vector<KeptBack> kept_back_;
+  std::atomic<bool> keeps_back_{false};
 };
 
 }  // namespace ctxbroker::detail

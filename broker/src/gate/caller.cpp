@@ -21,6 +21,7 @@ constexpr int most_frames = 64;  // looked at, from the call outwards
 // call until a thread has ended.
 struct Thread {
   bool is_decided = false;
+  const void* owners = nullptr;  // owners_of_code(), from which that was decided
   GatedTenant* owner = nullptr;  // null: the host, but for calls of tenants' code
   std::uint64_t opening = 0;     // of the owner, that the thread has seen
   const std::uintptr_t* stack_begin = nullptr;
@@ -98,12 +99,14 @@ Walk walk_callers() noexcept {
 // The thread is the tenant's in whose code it started. Where the C++ library started it, or where
 // its start is not known, the outermost caller tells that.
 void decide_thread() noexcept {
+  if (thread.stack_end == nullptr) find_stack();
   thread.is_decided = true;
-  find_stack();
+  thread.owners = owners_of_code();  // first: what changes meanwhile is decided again
   const void* const start = start_of_this_thread();
-  const CodeOwner owner = start != nullptr ? owner_of_code(start) : CodeOwner{nullptr, true};
-  thread.owner = owner.starts_threads ? walk_callers().starter : owner.tenant;
-  if (thread.owner != nullptr) thread.opening = thread.owner->openings();
+  const CodeOwner code = start != nullptr ? owner_of_code(start) : CodeOwner{nullptr, true};
+  GatedTenant* const owner = code.starts_threads ? walk_callers().starter : code.tenant;
+  if (owner != nullptr && owner != thread.owner) thread.opening = owner->openings();
+  thread.owner = owner;
 }
 
 // Another tenant may have adopted the thread's code since its last call.
@@ -126,7 +129,7 @@ void learn_of_threads() noexcept {
 }
 
 Caller calling_on_a_bare_thread() noexcept {
-  if (!thread.is_decided) decide_thread();
+  if (!thread.is_decided || thread.owners != owners_of_code()) decide_thread();
   if (thread.owner != nullptr) {
     follow_opening();
     return {&thread.owner->main(), false};

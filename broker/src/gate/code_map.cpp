@@ -266,6 +266,10 @@ CodeChange::~CodeChange() {
   }
 }
 
+const void* owners_of_code() noexcept {
+  return tenant_code.load(std::memory_order_acquire);
+}
+
 // Reads a stack as it lies there. Sanitizers must not watch that.
 __attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
     const std::uintptr_t* first, const std::uintptr_t* end) noexcept {

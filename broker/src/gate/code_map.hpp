@@ -55,6 +55,10 @@ const void* address_in(void* library) noexcept;
 // The libraries that are this tenant's alone. Throws std::bad_alloc. Any thread.
 std::vector<Extent> code_of(const GatedTenant& tenant);
 
+// Changes whenever owners of code change. What was decided from them has to be decided again then.
+// Any thread; takes no lock.
+const void* owners_of_code() noexcept;
+
 // Whether any word of [first, end) could be an address in a tenant's code. Also true while a
 // tenant's library arrives or leaves. For a stack this is far cheaper than unwinding it. Any
 // thread; takes no lock.

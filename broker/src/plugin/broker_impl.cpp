@@ -169,6 +169,7 @@ void BrokerImpl::report_losses() {
 }
 
 void BrokerImpl::end_lost_contexts() noexcept {
+  if (leases_) leases_->end_left();
   for (const auto& [file, library] : libraries_) {
     if (const auto loaded = library.lock()) loaded->end_lost_contexts();
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/lease_users.hpp"
+#include "context/borrowers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -313,19 +314,40 @@ TEST(GreenLeaseUsersTest, AFailedContextIsAnErrorAndNothingIsEntered) {
   users.close_for_good();
 }
 
-TEST(BorrowersTest, AreToldWhenTheContextHasEnded) {
-  const auto borrowers = std::make_shared<Borrowers>(0);
+TEST(BorrowersTest, ContextIsBorrowedUntilItLeavesTheStackOrTheThreadEnds) {
+  const auto lease = std::make_shared<Borrowers>(0), other = std::make_shared<Borrowers>(0);
+  CUcontext const first = context_number(1), second = context_number(2);
   std::jthread([&] {
-    EXPECT_TRUE(borrow_on_this_thread(borrowers));
-    EXPECT_TRUE(borrow_on_this_thread(borrowers)) << "once";
-    EXPECT_EQ(*borrowers, 1);
-    EXPECT_FALSE(close_to_borrowers(*borrowers));
+    borrow_pushed(first, BorrowClaim(lease));
+    borrow_pushed(second, BorrowClaim(other));
+    borrow_pushed(first, BorrowClaim(lease));
+    EXPECT_EQ(*lease, 2) << "pushed twice";
+    give_back_popped(first);
+    EXPECT_EQ(*lease, 1);
+    EXPECT_FALSE(close_to_borrowers(*lease));
+    borrow_instead(second, nullptr, {});
+    EXPECT_EQ(*other, 0);
+    borrow_pushed(second, BorrowClaim(other));
+    give_back_popped(first);
+    EXPECT_EQ(*other, 0) << "it lay above and was popped unseen";
+    EXPECT_FALSE(borrows_on_this_thread());
+    borrow_pushed(first, BorrowClaim(lease));
   }).join();
-  EXPECT_EQ(*borrowers, 0) << "until the thread ends";
-  EXPECT_TRUE(close_to_borrowers(*borrowers));
-  std::jthread([&] { EXPECT_FALSE(borrow_on_this_thread(borrowers)); }).join();
-  reopen_to_borrowers(*borrowers);
-  std::jthread([&] { EXPECT_TRUE(borrow_on_this_thread(borrowers)); }).join();
+  EXPECT_EQ(*lease, 0) << "the thread has ended";
+}
+
+TEST(BorrowersTest, ClaimThatIsNotUsedBorrowsNothing) {
+  const auto lease = std::make_shared<Borrowers>(0);
+  {
+    const BorrowClaim claim(lease);
+    EXPECT_TRUE(claim.holds());
+    EXPECT_FALSE(close_to_borrowers(*lease));
+  }
+  EXPECT_TRUE(close_to_borrowers(*lease));
+  EXPECT_FALSE(BorrowClaim(lease).holds()) << "the contexts have ended";
+  EXPECT_EQ(*lease, -1);
+  reopen_to_borrowers(*lease);
+  EXPECT_TRUE(BorrowClaim(lease).holds());
 }
 
 }  // namespace

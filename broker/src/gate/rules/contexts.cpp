@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: which one is current on a thread, those that tenants make, and what belongs to one. For
-// a tenant, "the primary" is its own lease, and nothing below its guard is popped.
+// a tenant, "the primary" is its own lease. A call that the driver refuses borrows nothing.
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "context/borrowers.hpp"
 #include "context/guard.hpp"
 #include "context/lease_users.hpp"
 #include "gate/held.hpp"
@@ -31,14 +33,21 @@ struct Meaning {
 };
 constinit thread_local Meaning last_meaning;
 
-// The tenant's lease for this thread, which counts as inside while the lease may be current.
-// `asked` is the context that stands for it.
-CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext* context) noexcept {
+// A context that a call is to make current in place of the one that it names.
+struct Translated {
+  CUcontext context = nullptr;
+  BorrowClaim claim;  // on the lease of the context, where no guard keeps that alive
+};
+
+// Finds the tenant's lease for this thread. Inside a guard, the thread counts as inside of the
+// lease until the guard ends. `asked` is the context that stands for the lease.
+CUresult own_lease(const Caller& caller, int device, CUcontext asked, Translated* wanted) noexcept {
   TranslatedLease lease;
   CUresult status = caller.tenant->lease(device, &lease);
+  CUcontext* const context = &wanted->context;
   if (!caller.guarded) {
     // A lease that was lost and has ended in the meantime has a next generation.
-    while (status == CUDA_SUCCESS && !borrow_on_this_thread(lease.borrowers)) {
+    while (status == CUDA_SUCCESS && !(wanted->claim = BorrowClaim(lease.borrowers)).holds()) {
       status = caller.tenant->lease(device, &lease);
     }
     *context = lease.target.context;
@@ -60,16 +69,13 @@ CUresult own_lease(const Caller& caller, int device, CUcontext asked, CUcontext*
 
 // Finds what is made current when a tenant asks for `context`.
 CUresult translate(const Caller& caller, const char* function, CUcontext context,
-                   CUcontext* wanted) noexcept {
-  *wanted = context;
-  if (context == nullptr) {
-    if (!caller.guarded) borrow_on_this_thread(nullptr);
-    return CUDA_SUCCESS;
-  }
+                   Translated* wanted) noexcept {
+  wanted->context = context;
+  if (context == nullptr) return CUDA_SUCCESS;
   const Frame* const frame = frame_of(caller);
   if (frame != nullptr && last_meaning.tenant == caller.tenant && last_meaning.asked == context &&
       last_meaning.generation == frame->target.generation) {
-    *wanted = frame->target.context;
+    wanted->context = frame->target.context;
     return CUDA_SUCCESS;
   }
   const int device = caller.tenant->find_device(context);
@@ -90,32 +96,36 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
   return meant >= 0 ? own_lease(caller, meant, context, wanted) : CUDA_SUCCESS;
 }
 
+// The thread's current context, if the driver tells it.
+std::optional<CUcontext> current_here() noexcept {
+  CUcontext current = nullptr;
+  return GetCurrent::call(&current) == CUDA_SUCCESS ? std::optional(current) : std::nullopt;
+}
+
 using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
 CUresult set_current(CUcontext context) noexcept {
   const Caller caller = enter_rule<SetCurrent>();
   if (caller.tenant == nullptr) {
     // The host's context replaces one that a tenant's unguarded code left current on the thread.
     if (!is_known_to_be_current(context)) current_may_have_changed();
+    const bool replaces = borrows_on_this_thread() && pushed_frame() == nullptr;
+    const auto before = replaces ? current_here() : std::nullopt;
     const CUresult set = SetCurrent::call(context);
-    if (set == CUDA_SUCCESS && pushed_frame() == nullptr) borrow_on_this_thread(nullptr);
+    if (set == CUDA_SUCCESS && before) borrow_instead(*before, context, {});
     return set;
   }
-  CUcontext wanted = nullptr;
+  Translated wanted;
   CUresult status = translate(caller, SetCurrent::symbol, context, &wanted);
   if (status != CUDA_SUCCESS) return status;
   // The runtime library sets what is current already, again and again. A look costs less than that.
-  CUcontext before = nullptr;
-  const bool looked = GetCurrent::call(&before) == CUDA_SUCCESS;
-  if (looked && before == wanted) return CUDA_SUCCESS;
-  current_may_have_changed();
-  // Setting replaces the top; only on an empty stack does it push, and with null it pops.
-  Frame* const frame = frame_of(caller);
-  const bool pushes =
-      frame != nullptr && frame->target.context == nullptr && looked && before == nullptr;
-  status = SetCurrent::call(wanted);
-  if (status != CUDA_SUCCESS || frame == nullptr) return status;
-  if (pushes) ++frame->extras().pushed;
-  if (wanted == nullptr && frame->extras().pushed > 0) --frame->extras().pushed;
+  const auto before = current_here();
+  if (before != wanted.context) {
+    current_may_have_changed();
+    status = SetCurrent::call(wanted.context);
+  }
+  if (status == CUDA_SUCCESS && before && !caller.guarded) {
+    borrow_instead(*before, wanted.context, std::move(wanted.claim));
+  }
   return status;
 }
 
@@ -124,27 +134,24 @@ CUresult push_current(CUcontext context) noexcept {
   const Caller caller = enter_rule<Real>();
   current_may_have_changed();
   if (caller.tenant == nullptr) return Real::call(context);
-  CUcontext wanted = nullptr;
+  Translated wanted;
   CUresult status = translate(caller, Real::symbol, context, &wanted);
-  if (status == CUDA_SUCCESS) status = Real::call(wanted);
-  Frame* const frame = frame_of(caller);
-  if (status == CUDA_SUCCESS && frame != nullptr) ++frame->extras().pushed;
+  if (status == CUDA_SUCCESS) status = Real::call(wanted.context);
+  if (status == CUDA_SUCCESS) borrow_pushed(wanted.context, std::move(wanted.claim));
   return status;
 }
 
+// Inside a guard, the stack holds nothing but what the tenant may pop: what was there before the
+// guard is put away, and comes back when the guard ends.
 template <typename Real>
 CUresult pop_current(CUcontext* context) noexcept {
-  const Caller caller = enter_rule<Real>();
+  enter_rule<Real>();
   current_may_have_changed();
-  Frame* const frame = frame_of(caller);
-  if (frame == nullptr) return Real::call(context);
-  if (frame->extras().pushed <= 0) {
-    caller.tenant->strike(Real::symbol,
-                          "popped a context that it did not push; nothing was popped");
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
-  const CUresult status = Real::call(context);
-  if (status == CUDA_SUCCESS) --frame->extras().pushed;
+  CUcontext popped = nullptr;
+  const CUresult status = Real::call(&popped);
+  if (status != CUDA_SUCCESS) return status;
+  if (context != nullptr) *context = popped;
+  if (pushed_frame() == nullptr) give_back_popped(popped);
   return status;
 }
 
@@ -201,9 +208,6 @@ struct CreatesContext {
     const CUresult status = make_held(*caller.tenant, Kind::context, out, most_of_context,
                                       [&] { return Real::call(out, rest...); });
     if (status == CUDA_SUCCESS) correct_charge(*caller.tenant, *out, before, free_memory(device));
-    if (Frame* frame = frame_of(caller); status == CUDA_SUCCESS && frame != nullptr) {
-      ++frame->extras().pushed;
-    }
     return status;
   }
 };
@@ -237,16 +241,9 @@ struct DestroysContext {
       return end_by_host(caller, Real::symbol, Kind::context, value,
                          [&] { return Real::call(context); });
     }
-    const bool was_current = current_context() == context;
-    const CUresult status =
-        end_held(*caller.tenant, Real::symbol, Kind::context, handle_value(context), [&] {
-          return end_with_all_in_it(*caller.tenant, context, [&] { return Real::call(context); });
-        });
-    if (Frame* frame = frame_of(caller);
-        status == CUDA_SUCCESS && was_current && frame != nullptr && frame->extras().pushed > 0) {
-      --frame->extras().pushed;
-    }
-    return status;
+    return end_held(*caller.tenant, Real::symbol, Kind::context, handle_value(context), [&] {
+      return end_with_all_in_it(*caller.tenant, context, [&] { return Real::call(context); });
+    });
   }
 };
 
@@ -349,11 +346,15 @@ constexpr RuleRow context_rows[] = {
 
 void lead_to_own_lease(GatedTenant& tenant) noexcept {
   CUdevice device = 0;
-  CUcontext own = nullptr;
   // A context that the thread has borrowed still exists, so the driver can return its device.
   if (!borrows_on_this_thread() || CurrentDevice::call(&device) != CUDA_SUCCESS) return;
   current_may_have_changed();
-  if (own_lease({&tenant, false}, device, nullptr, &own) == CUDA_SUCCESS) SetCurrent::call(own);
+  Translated own;
+  if (own_lease({&tenant, false}, device, nullptr, &own) != CUDA_SUCCESS) return;
+  const auto before = current_here();
+  if (SetCurrent::call(own.context) == CUDA_SUCCESS && before) {
+    borrow_instead(*before, own.context, std::move(own.claim));
+  }
 }
 
 constinit const std::span<const RuleRow> context_rules = context_rows;

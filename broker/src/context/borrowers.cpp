@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "context/borrowers.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+namespace ctxbroker::detail {
+namespace {
+
+struct Borrowed {
+  CUcontext context = nullptr;
+  std::shared_ptr<Borrowers> lease;
+};
+
+// The borrowed contexts on a thread's stack, the topmost one last. Others may lie between them.
+using BorrowedStack = std::vector<Borrowed>;
+
+// Has no destructor: the C++ runtime registers those under the loader's lock, which another thread
+// may hold while a constructor of its library waits for this thread. A key's destructor needs no
+// lock.
+constinit thread_local BorrowedStack* stack = nullptr;
+
+void give_back(const Borrowed& one) noexcept {
+  one.lease->fetch_sub(1, std::memory_order_release);
+}
+
+void end_thread(void* value) noexcept {
+  auto* const ended = static_cast<BorrowedStack*>(value);
+  stack = nullptr;
+  for (const Borrowed& one : *ended) give_back(one);
+  delete ended;
+}
+
+// Global, because a key is for all threads of the process and there are few of them.
+pthread_key_t key_of_process() noexcept {
+  static const pthread_key_t key = [] {
+    pthread_key_t made{};
+    pthread_key_create(&made, [](void* value) { end_thread(value); });
+    return made;
+  }();
+  return key;
+}
+
+BorrowedStack& own_stack() {
+  if (stack == nullptr) {
+    auto made = std::make_unique<BorrowedStack>();
+    if (pthread_setspecific(key_of_process(), made.get()) != 0) throw std::bad_alloc();
+    stack = made.release();
+  }
+  return *stack;
+}
+
+}  // namespace
+
+BorrowClaim::BorrowClaim(std::shared_ptr<Borrowers> lease) noexcept : lease_(std::move(lease)) {
+  if (lease_ == nullptr) return;
+  int count = lease_->load(std::memory_order_relaxed);
+  do {
+    if (count < 0) {
+      lease_ = nullptr;
+      return;
+    }
+  } while (!lease_->compare_exchange_weak(count, count + 1, std::memory_order_acquire,
+                                          std::memory_order_relaxed));
+}
+
+BorrowClaim::~BorrowClaim() {
+  if (lease_ != nullptr) lease_->fetch_sub(1, std::memory_order_release);
+}
+
+void borrow_pushed(CUcontext context, BorrowClaim claim) noexcept {
+  if (!claim.holds()) return;
+  std::shared_ptr<Borrowers> lease = claim.release();
+  try {
+    own_stack().push_back({context, lease});
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it counts as borrowed for
+  }                                  // good, because nobody will see it leave the stack
+}
+
+void borrow_instead(CUcontext before, CUcontext context, BorrowClaim claim) noexcept {
+  if (borrows_on_this_thread() && stack->back().context == before) {
+    give_back(stack->back());
+    stack->pop_back();
+  }
+  borrow_pushed(context, std::move(claim));
+}
+
+void give_back_popped(CUcontext context) noexcept {
+  if (!borrows_on_this_thread()) return;
+  const auto found = std::find_if(stack->rbegin(), stack->rend(),
+                                  [&](const Borrowed& one) { return one.context == context; });
+  if (found == stack->rend()) return;
+  // Those above it have left the stack before, unseen.
+  const auto first = std::prev(found.base());
+  std::for_each(first, stack->end(), give_back);
+  stack->erase(first, stack->end());
+}
+
+bool borrows_on_this_thread() noexcept {
+  return stack != nullptr && !stack->empty();
+}
+
+bool close_to_borrowers(Borrowers& borrowers) noexcept {
+  int none = 0;
+  return borrowers.compare_exchange_strong(none, -1, std::memory_order_acq_rel);
+}
+
+void reopen_to_borrowers(Borrowers& borrowers) noexcept {
+  borrowers.store(0, std::memory_order_release);
+}
+
+}  // namespace ctxbroker::detail

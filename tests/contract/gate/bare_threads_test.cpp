@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that use a tenant's lease without a guard: whose they are, and what they keep.
+#include <cuda.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gate_fixture.hpp"
+#include "support/test_library.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class BareThreadsTest : public GateTest, public ::testing::WithParamInterface<LeaseKind> {
+ protected:
+  Tenant open(const std::string& name) {
+    TenantOptions with;
+    with.lease.kind = GetParam();
+    return broker.open_tenant(name, with);
+  }
+  static AdoptedLibrary adopt(Tenant& tenant) {
+    AdoptedLibrary library = tenant.adopt(test_library("bare_threads"));
+    EXPECT_EQ(run(tenant, library, "keep"), CUDA_SUCCESS);
+    return library;
+  }
+  static int call(const AdoptedLibrary& library, const char* name) {
+    return symbol<int()>(library, name)();
+  }
+  static int run(Tenant& tenant, const AdoptedLibrary& library, const char* name) {
+    return tenant.run(0, [&] { return call(library, name); });
+  }
+  // How many contexts of closed tenants the broker could not end yet.
+  std::size_t put_off() { return broker.metrics().put_off.size(); }
+  // Shared leases have no context of their own that could be put off.
+  std::size_t if_own(std::size_t count) { return GetParam() == LeaseKind::shared ? 0 : count; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BareThreadsTest,
+                         ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
+                                           LeaseKind::green),
+                         [](const auto& info) -> std::string {
+                           return info.param == LeaseKind::private_own ? "private_own"
+                                                                       : to_string(info.param);
+                         });
+
+TEST_P(BareThreadsTest, BalancedPushAndPopKeepNoContext) {
+  Tenant tenant = open("balanced");
+  const AdoptedLibrary library = adopt(tenant);
+  EXPECT_EQ(call(library, "push_and_pop"), CUDA_SUCCESS);
+  EXPECT_EQ(call(library, "set_and_unset"), CUDA_SUCCESS);
+  // Pushed twice, and popped twice in the other order.
+  EXPECT_EQ(call(library, "push_only"), CUDA_SUCCESS);
+  EXPECT_EQ(call(library, "push_and_pop"), CUDA_SUCCESS);
+  EXPECT_EQ(call(library, "pop_only"), CUDA_SUCCESS);
+  tenant.close();
+  EXPECT_EQ(put_off(), 0U);
+  EXPECT_EQ(tenant.strikes(), 0U);
+}
+
+// The control: a context that is still on the thread's stack must not end.
+TEST_P(BareThreadsTest, ContextThatStaysOnTheStackEndsWhenItIsPopped) {
+  Tenant tenant = open("pushes");
+  const AdoptedLibrary library = adopt(tenant);
+  EXPECT_EQ(call(library, "push_only"), CUDA_SUCCESS);
+  EXPECT_EQ(call(library, "push_and_pop"), CUDA_SUCCESS) << "the one below stays";
+  auto* const pop = symbol<int()>(library, "pop_only");
+  tenant.close();
+  EXPECT_EQ(put_off(), if_own(1));
+  broker.poll();
+  EXPECT_EQ(put_off(), if_own(1)) << "nothing has changed";
+  EXPECT_EQ(pop(), CUDA_SUCCESS);
+  broker.poll();
+  EXPECT_EQ(put_off(), 0U);
+}
+
+TEST_P(BareThreadsTest, ThreadThatOutlivesItsTenantGivesTheContextBackWhenItEnds) {
+  Tenant tenant = open("lingers");
+  const AdoptedLibrary library = adopt(tenant);
+  auto* const stop = symbol<int()>(library, "stop_thread");
+  ASSERT_EQ(run(tenant, library, "start_thread"), 0);
+  tenant.close();
+  EXPECT_EQ(put_off(), if_own(1));
+  if (GetParam() != LeaseKind::shared) {
+    const PutOffMetrics put_off = broker.metrics().put_off.front();
+    EXPECT_EQ(put_off.tenant_name, "lingers");
+    EXPECT_EQ(put_off.what, "context");
+  }
+  EXPECT_EQ(stop(), 0);
+  broker.poll();
+  EXPECT_EQ(put_off(), 0U);
+  EXPECT_THAT(said(), ::testing::Each(Not(HasSubstr("until the process ends"))));
+}
+
+TEST_P(BareThreadsTest, ContextThatTheDriverRefusesToMakeCurrentIsNotBorrowed) {
+  Tenant tenant = open("calls back");
+  const AdoptedLibrary library = adopt(tenant);
+  EXPECT_NE(run(tenant, library, "set_in_a_host_function"), CUDA_SUCCESS);
+  tenant.close();
+  EXPECT_EQ(put_off(), 0U);
+}
+
+TEST_P(BareThreadsTest, CodeInAGuardMayPopUntilNothingIsCurrent) {
+  Tenant tenant = open("drains"), neighbour = open("neighbour");
+  const AdoptedLibrary library = adopt(tenant);
+  EXPECT_EQ(run(tenant, library, "pop_all"), 1) << "the guard's own context";
+  EXPECT_EQ(neighbour.strikes(), 0U);
+  // The same inside of a guard of another tenant, whose context is out of reach.
+  neighbour.run(0, [&] {
+    EXPECT_EQ(run(tenant, library, "pop_all"), 1);
+    return 0;
+  });
+  EXPECT_EQ(run(tenant, library, "set_and_unset"), CUDA_SUCCESS) << "the lease still works";
+}
+
+// ---- OpenMP ----------------------------------------------------------------------------------
+
+class OpenMpTest : public BareThreadsTest {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(test_library("openmp"))) GTEST_SKIP() << "there is no OpenMP";
+  }
+  static int work(Tenant& tenant, const AdoptedLibrary& library) {
+    return run(tenant, library, "work_in_parallel");
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, OpenMpTest,
+                         ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
+                                           LeaseKind::green),
+                         [](const auto& info) -> std::string {
+                           return info.param == LeaseKind::private_own ? "private_own"
+                                                                       : to_string(info.param);
+                         });
+
+TEST_P(OpenMpTest, ThreadsOfASharedPoolBelongToTheTenantWhoseCodeTheyRun) {
+  Tenant first = open("first");
+  const AdoptedLibrary of_first = first.adopt(test_library("openmp"));
+  EXPECT_EQ(work(first, of_first), 0)
+      << "the pool's threads start in a library that is the first's";
+  Tenant second = open("second");
+  const AdoptedLibrary of_second = second.adopt(test_library("openmp_twin"));
+  EXPECT_EQ(work(second, of_second), 0);
+  EXPECT_EQ(work(first, of_first), 0);
+  EXPECT_EQ(work(second, of_second), 0);
+  EXPECT_EQ(first.strikes(), 0U);
+  EXPECT_EQ(second.strikes(), 0U);
+  first.close();
+  EXPECT_EQ(work(second, of_second), 0);
+  EXPECT_EQ(second.strikes(), 0U);
+}
+
+TEST_P(OpenMpTest, PoolLeavesTheContextOfAClosedTenantWithItsNextWork) {
+  const std::uint32_t third = broker.devices().front().multiprocessors / 3;
+  for (int cycle = 0; cycle < 5; ++cycle) {  // more than there are partitions
+    TenantOptions with;
+    with.lease.kind = GetParam();
+    // Two are in use at once: the next one, and the last one until the pool's threads leave it.
+    if (GetParam() == LeaseKind::green) with.lease.multiprocessors = third / 8 * 8;
+    Tenant tenant = broker.open_tenant("cycle " + std::to_string(cycle), with);
+    const AdoptedLibrary library = tenant.adopt(test_library("openmp"));
+    ASSERT_EQ(work(tenant, library), 0) << cycle;
+    tenant.close();
+    EXPECT_LE(put_off(), 1U) << cycle;
+    broker.poll();
+  }
+}
+
+}  // namespace
+}  // namespace ctxbroker
