@@ -2,26 +2,28 @@
 // A value that each thread has for itself.
 #pragma once
 
+#include <memory>
+#include <new>
+
+#include "process/thread_end.hpp"
+
 namespace ctxbroker::software {
 
-// The calling thread's T (a type per use), made at its first use and ended with the thread. A
-// process's static objects end after the main thread's thread_local ones and may still call the
-// driver: they get a new T, which is left to the process's end.
+// The calling thread's T (a type per use), made at its first use and ended with the thread. Code
+// that calls the driver after that gets a new T. What the main thread has when the process ends is
+// left to the system.
 template <class T>
 T& per_thread() {
-  thread_local constinit T* value = nullptr;  // no destructor, so it can be read until the end
-  struct Owner {
-    ~Owner() {
-      delete value;
-      value = nullptr;
-    }
-  };
+  thread_local constinit T* value = nullptr;
+  static const ctxbroker::detail::ThreadEnd thread_end([](void* ended) {
+    value = nullptr;
+    delete static_cast<T*>(ended);
+  });
   if (value == nullptr) {
-    thread_local Owner owner;
-    static_cast<void>(owner);
-    value = new T();
+    auto made = std::make_unique<T>();
+    if (!thread_end.watch(made.get())) throw std::bad_alloc();
+    value = made.release();
   }
-  // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.UndefReturn): it ends `owner` with the block
   return *value;
 }
 

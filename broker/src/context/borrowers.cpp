@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/borrowers.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <new>
 #include <vector>
+
+#include "process/thread_end.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -18,9 +18,6 @@ struct Borrowed {
 // The borrowed contexts on a thread's stack, the topmost one last. Others may lie between them.
 using BorrowedStack = std::vector<Borrowed>;
 
-// Has no destructor: the C++ runtime registers those under the loader's lock, which another thread
-// may hold while a constructor of its library waits for this thread. A key's destructor needs no
-// lock.
 constinit thread_local BorrowedStack* stack = nullptr;
 
 void give_back(const Borrowed& one) noexcept {
@@ -34,20 +31,11 @@ void end_thread(void* value) noexcept {
   delete ended;
 }
 
-// Global, because a key is for all threads of the process and there are few of them.
-pthread_key_t key_of_process() noexcept {
-  static const pthread_key_t key = [] {
-    pthread_key_t made{};
-    pthread_key_create(&made, [](void* value) { end_thread(value); });
-    return made;
-  }();
-  return key;
-}
-
 BorrowedStack& own_stack() {
   if (stack == nullptr) {
+    static const ThreadEnd end(&end_thread);
     auto made = std::make_unique<BorrowedStack>();
-    if (pthread_setspecific(key_of_process(), made.get()) != 0) throw std::bad_alloc();
+    if (!end.watch(made.get())) throw std::bad_alloc();
     stack = made.release();
   }
   return *stack;

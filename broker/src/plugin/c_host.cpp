@@ -6,21 +6,14 @@
 #include <utility>
 
 #include "ctxbroker/version.hpp"
+#include "process/thread_end.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
 // The calling thread's last error: a C function has no other way to hand out a text that the caller
-// need not free. Only a plain pointer is kept per thread, because it is used at the very end of a
-// thread too. A text that comes after the owner's end is left to the process.
-thread_local char* last_error = nullptr;
-
-struct LastErrorOwner {
-  ~LastErrorOwner() {
-    std::free(last_error);
-    last_error = nullptr;
-  }
-};
+// need not free. It is used at the very end of a thread too.
+constinit thread_local char* last_error = nullptr;
 
 static_assert(code(Severity::debug) == CTXB_LOG_DEBUG && code(Severity::info) == CTXB_LOG_INFO &&
               code(Severity::warning) == CTXB_LOG_WARNING &&
@@ -55,13 +48,14 @@ DriverChoice read_driver(const char* text) {
 }  // namespace
 
 ctxb_status fail(ctxb_status status, const char* text) noexcept {
-  if (last_error == nullptr) {
-    thread_local LastErrorOwner owner;
-    static_cast<void>(owner);
-  }
+  static const ThreadEnd end([](void* ended) {
+    last_error = nullptr;
+    std::free(ended);
+  });
   // A text that cannot be kept must not leave an older one in its place.
   std::free(last_error);
   last_error = strdup(text);
+  end.watch(last_error);
   return status;
 }
 

@@ -121,6 +121,18 @@ TEST_P(BareThreadsTest, CodeInAGuardMayPopUntilNothingIsCurrent) {
   EXPECT_EQ(run(tenant, library, "set_and_unset"), CUDA_SUCCESS) << "the lease still works";
 }
 
+// The loader's lock is taken while the library's constructor and destructor wait for their thread.
+// If the thread's first calls needed that lock too, neither would ever return.
+TEST_P(BareThreadsTest, ThreadThatAConstructorWaitsForCanUseCuda) {
+  TenantOptions with;
+  with.lease.kind = GetParam();
+  with.unload_at_close = true;
+  Tenant tenant = broker.open_tenant("starts a thread", with);
+  const AdoptedLibrary library = tenant.adopt(test_library("starts_thread"));
+  EXPECT_EQ(call(library, "status_of_thread"), CUDA_SUCCESS);
+  tenant.close();
+}
+
 // ---- OpenMP ----------------------------------------------------------------------------------
 
 class OpenMpTest : public BareThreadsTest {
