@@ -163,6 +163,29 @@ TEST_F(RulesTest, LookUpsOfGraphicsInterfacesAreNotReportedAsUnknown) {
   });
 }
 
+// ---- what the driver refuses -----------------------------------------------------------------
+
+TEST_F(RulesTest, RefusedReleaseOfAUserObjectKeepsItsReferences) {
+  Tenant tenant = open(broker, "releases too many", LeaseKind::shared);
+  tenant.run(0, [&] {
+    CUuserObject object = nullptr;
+    static int data = 0;
+    const CUhostFn nothing = [](void*) {};
+    ASSERT_EQ(driver_call("cuUserObjectCreate", &object, static_cast<void*>(&data), nothing, 2U,
+                          unsigned{CU_USER_OBJECT_NO_DESTRUCTOR_SYNC}),
+              CUDA_SUCCESS);
+    constexpr unsigned too_many = 0x80000000U;
+    EXPECT_NE(raw.call("cuUserObjectRelease", object, too_many), CUDA_SUCCESS)
+        << "the driver itself, as a control";
+    EXPECT_NE(driver_call("cuUserObjectRelease", object, too_many), CUDA_SUCCESS);
+    EXPECT_EQ(held(tenant, "user object").count, 1U);
+    EXPECT_EQ(driver_call("cuUserObjectRelease", object, 1U), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuUserObjectRelease", object, 1U), CUDA_SUCCESS);
+  });
+  EXPECT_EQ(held(tenant, "user object").count, 0U);
+  EXPECT_EQ(tenant.strikes(), 0U);
+}
+
 // ---- budgets from a policy file --------------------------------------------------------------
 
 TEST_F(RulesTest, BudgetOfARuleIsKeptByTheGate) {

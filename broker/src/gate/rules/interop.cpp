@@ -2,6 +2,7 @@
 // The driver's linker, textures, surfaces, user objects, and what other APIs and other devices
 // share: who made it holds it, and only its holder changes or ends it.
 #include <mutex>
+#include <optional>
 
 #include "gate/use.hpp"
 
@@ -21,8 +22,9 @@ struct BeginsLink {
 
 // ---- user objects: their holder has a number of references --------------------------------------
 
-// With a call that changes how many the tenant has. False: it has none.
-bool change_references(GatedTenant& tenant, std::uint64_t object, std::int64_t by) noexcept {
+// Changes how many references the tenant has, and returns what it had. Nothing, if it has none.
+std::optional<Holding> change_references(GatedTenant& tenant, std::uint64_t object,
+                                         std::int64_t by) noexcept {
   static constinit std::mutex changing;
   const std::lock_guard lock(changing);
   auto held = ledger().remove(Kind::user_object, object, tenant.holder());
@@ -30,12 +32,13 @@ bool change_references(GatedTenant& tenant, std::uint64_t object, std::int64_t b
     GatedTenant* const other = other_holder(tenant, Kind::user_object, object);
     if (other != nullptr) held = ledger().remove(Kind::user_object, object, other->holder());
   }
-  if (!held) return false;
+  if (!held) return std::nullopt;
   const auto now = static_cast<std::int64_t>(held->extent) + by;
-  if (now <= 0) return true;
-  held->extent = static_cast<std::uint64_t>(now);
-  hold_again(*held);
-  return true;
+  if (now <= 0) return held;
+  Holding changed = *held;
+  changed.extent = static_cast<std::uint64_t>(now);
+  hold_again(changed);
+  return held;
 }
 
 using ReleaseUserObject = DriverFunction<"cuUserObjectRelease", CUresult(CUuserObject, unsigned)>;
@@ -50,12 +53,16 @@ CUresult count_references(CUuserObject object, unsigned count) noexcept {
   }
   CUresult status = check_use(*caller.tenant, Real::symbol, Kind::user_object, value);
   if (status != CUDA_SUCCESS) return status;
-  // Forgotten first: as soon as it has ended, its value may be another object's.
-  if (sign < 0 && !change_references(*caller.tenant, value, -static_cast<std::int64_t>(count))) {
-    return refuse_end(*caller.tenant, Real::symbol, Kind::user_object, value);
+  if (sign > 0) {
+    status = Real::call(object, count);
+    if (status == CUDA_SUCCESS) change_references(*caller.tenant, value, count);
+    return status;
   }
+  // Forgotten first: as soon as it has ended, its value may be another object's.
+  const auto before = change_references(*caller.tenant, value, -static_cast<std::int64_t>(count));
+  if (!before) return refuse_end(*caller.tenant, Real::symbol, Kind::user_object, value);
   status = Real::call(object, count);
-  if (sign > 0 && status == CUDA_SUCCESS) change_references(*caller.tenant, value, count);
+  if (status != CUDA_SUCCESS) hold_again(*before);
   return status;
 }
 
