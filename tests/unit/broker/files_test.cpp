@@ -1,19 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that others have named.
+// Files that others have named, and files that are written.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <string>
 
 #include "json/document.hpp"
 #include "observe/regular_file.hpp"
+#include "observe/whole_file.hpp"
 #include "support/temp_folder.hpp"
+
+namespace {
+std::atomic<int> umask_calls{0};
+}
+// In front of the C library's: the umask is the whole process's, and other threads make files.
+extern "C" mode_t umask(mode_t mask) noexcept {
+  ++umask_calls;
+  return static_cast<mode_t>(::syscall(SYS_umask, mask));
+}
 
 namespace ctxbroker::detail {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+
+unsigned mode_of(const std::filesystem::path& file) {
+  struct stat status {};
+  EXPECT_EQ(::stat(file.c_str(), &status), 0);
+  return status.st_mode & 07777;
+}
+
+TEST(WrittenFileTest, UmaskIsAppliedAndNeverTouched) {
+  const TempFolder folder;
+  const mode_t before = ::umask(027);
+  const int calls = umask_calls;
+  write_whole_file(folder / "new", [](const auto& sink) { sink("text"); });
+  EXPECT_EQ(umask_calls, calls);
+  ::umask(before);
+  EXPECT_EQ(mode_of(folder / "new"), 0640U);
+  EXPECT_EQ(read_bytes(folder / "new"), "text");
+}
+
+TEST(WrittenFileTest, FileThatIsReplacedKeepsItsMode) {
+  const TempFolder folder;
+  write_bytes(folder / "old", "before");
+  ::chmod((folder / "old").c_str(), 0600);
+  write_whole_file(folder / "old", [](const auto& sink) { sink("after"); });
+  EXPECT_EQ(mode_of(folder / "old"), 0600U);
+  EXPECT_EQ(read_bytes(folder / "old"), "after");
+}
 
 struct ReadFileTest : ::testing::Test {
   static constexpr std::size_t most = 1 << 20;
