@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "observe/number_text.hpp"
 #include "observe/regular_file.hpp"
 
 namespace ctxbroker::json {
@@ -136,6 +137,7 @@ std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most)
 }
 
 Json parse(std::string_view text, const std::string& document, std::size_t most_values) {
+  const detail::InLocaleC locale;  // the library reads fractions with strtod
   try {
     return Json::parse(text, Check(document, most_values));
   } catch (const Json::exception& error) {

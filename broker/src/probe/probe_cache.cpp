@@ -14,6 +14,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/version.hpp"
+#include "observe/number_text.hpp"
 #include "observe/regular_file.hpp"
 #include "observe/whole_file.hpp"
 #include "probe/questions.hpp"
@@ -94,6 +95,7 @@ namespace detail {
 namespace {
 
 ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
+  const InLocaleC locale;  // the library reads fractions with strtod
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object()) return {std::nullopt, "it is not a JSON object"};
   try {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <locale>
 #include <system_error>
 #include <thread>
 
@@ -30,6 +31,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 std::vector<pid_t> own_children() {
   const std::string self = std::to_string(::getpid());
   std::ifstream file("/proc/" + self + "/task/" + self + "/children");
+  file.imbue(std::locale::classic());  // of others, some take a blank for a part of a number
   std::vector<pid_t> children;
   for (pid_t child = 0; file >> child;) children.push_back(child);
   return children;
