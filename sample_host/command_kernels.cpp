@@ -2,13 +2,12 @@
 // sample_host kernels: what kernel images hold; loads nothing and needs no driver.
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "commands.hpp"
 #include "ctxbroker/kernel_image.hpp"
 #include "files/input_file.hpp"
+#include "observe/regular_file.hpp"
 #include "report.hpp"
 #include "table.hpp"
 
@@ -18,13 +17,11 @@ namespace {
 
 KernelImage read_image(const std::filesystem::path& path) {
   check_input_file(path);
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (!file && !file.eof()) {
-    throw Failure(ExitCode::input, path.string() + ": cannot be read completely");
-  }
+  constexpr std::size_t most = std::size_t{1} << 32;  // bytes: some libraries are larger than 1 GiB
+  const detail::FileReading file = detail::read_regular_file(path, most);
+  if (!file.trouble.empty()) throw input_failure(path, file.trouble);
   try {
-    return describe_image(bytes.data(), bytes.size());
+    return describe_image(file.bytes.data(), file.bytes.size());
   } catch (const Error& error) {
     throw Failure(exit_code_of(error.kind()), path.string() + ": " + error.message());
   }

@@ -60,7 +60,7 @@ WorkerGraphDescription describe_graph(const Options& options, const GraphPlan& p
 // clients.
 std::vector<std::string> own_environment() {
   std::vector<std::string> all;
-  for (char** one = environ; *one != nullptr; ++one) {
+  for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
     const std::string_view entry = *one;
     if (entry.find('=', 1) != std::string_view::npos && entry.front() != '=' &&
         entry.rfind("CUDA_MPS_PIPE_DIRECTORY=", 0) != 0) {

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "observe/number_text.hpp"
 #include "terminal.hpp"
 
 namespace ctxbroker::sample_host {
@@ -35,14 +36,13 @@ std::string format_left(double seconds) {
 
 std::string format_progress(const std::string& label, std::optional<double> fraction,
                             double seconds, int columns, const std::optional<Amount>& amount) {
-  std::array<char, 64> time{};
-  std::snprintf(time.data(), time.size(), "%.1f s", seconds);
+  std::string time = detail::fixed_text(seconds, 1) + " s";
   if (amount && fraction && *fraction > 0 && seconds > 0) {
     const double part = std::clamp(*fraction, 0.0, 1.0);
-    std::snprintf(time.data(), time.size(), "%.3g %s  %s", part * amount->total / seconds,
-                  amount->rate, format_left(seconds / part * (1 - part)).c_str());
+    time = detail::general_text(part * amount->total / seconds, 3) + " " + amount->rate + "  " +
+           format_left(seconds / part * (1 - part));
   }
-  std::string line = label + "  " + time.data();
+  std::string line = label + "  " + time;
   if (fraction) {
     const double part = std::clamp(*fraction, 0.0, 1.0);
     std::array<char, 16> percent{};
@@ -55,7 +55,7 @@ std::string format_progress(const std::string& label, std::optional<double> frac
       line += "[" + std::string(done, '#') +
               std::string(static_cast<std::size_t>(width) - done, ' ') + "] ";
     }
-    line += std::string(percent.data()) + "  " + time.data();
+    line += std::string(percent.data()) + "  " + time;
   }
   return line.substr(0, static_cast<std::size_t>(std::max(columns - 1, 0)));
 }

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdio>
 #include <string_view>
+
+#include "observe/number_text.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -31,9 +32,7 @@ std::string format_line(const std::vector<std::string>& cells, const std::vector
 
 std::string with_three_digits(double value, const char* unit) {
   const int decimals = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f %s", decimals, value, unit);
-  return text.data();
+  return detail::fixed_text(value, decimals) + " " + unit;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "ctxbroker/plugin.h"
 #include "driver_calls.hpp"
+#include "observe/number_text.hpp"
 
 namespace ctxbroker::validate {
 
@@ -276,8 +277,8 @@ std::string difference(const std::vector<Bytes>& is, const std::vector<Bytes>& s
       std::memcpy(&b, &should[k][i], 4);
       if (std::memcmp(&is[k][i], &should[k][i], 4) == 0) continue;
       if (tolerance > 0 && std::abs(a - b) <= tolerance) continue;
-      return where + ", float " + std::to_string(i / 4) + ": " + std::to_string(a) +
-             " instead of " + std::to_string(b);
+      return where + ", float " + std::to_string(i / 4) + ": " + detail::general_text(a, 9) +
+             " instead of " + detail::general_text(b, 9);
     }
   }
   return is.size() == should.size() ? "" : "another number of outputs";

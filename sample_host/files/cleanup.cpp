@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "observe/new_file.hpp"
+
 namespace ctxbroker::sample_host::cleanup {
 
 namespace {
@@ -100,7 +102,7 @@ int reserve() noexcept {
   return -1;
 }
 
-int create(int slot, std::string& path, int suffix_length) {
+int create(int slot, std::string& path, std::size_t suffix_length, mode_t mode) {
   Slot& place = slots[static_cast<std::size_t>(slot)];
   if (path.size() >= place.path.size()) {
     errno = ENAMETOOLONG;
@@ -115,7 +117,7 @@ int create(int slot, std::string& path, int suffix_length) {
     creating.fetch_sub(1);
     wait_if_ending();
   }
-  const int file = ::mkostemps(path.data(), suffix_length, O_CLOEXEC);
+  const int file = detail::create_new_file(path.data(), path.size(), suffix_length, mode);
   const int error = errno;
   if (file >= 0) {
     std::memcpy(place.path.data(), path.c_str(), path.size() + 1);

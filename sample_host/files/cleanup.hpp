@@ -3,6 +3,9 @@
 // nor allocate.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -12,9 +15,9 @@ namespace ctxbroker::sample_host::cleanup {
 int reserve() noexcept;
 
 // Creates a file from a template as mkostemps does ("name.XXXXXX.part", suffix_length 5) with
-// every signal held back until the slot knows its name. `path` becomes the name. The descriptor, or
-// -1 with errno.
-int create(int slot, std::string& path, int suffix_length);
+// every signal held back until the slot knows its name. The file's mode is what the umask leaves of
+// `mode`. `path` becomes the name. Returns the descriptor, or -1 with errno.
+int create(int slot, std::string& path, std::size_t suffix_length, mode_t mode);
 
 // Does not return if a signal is ending the process, which has removed the unfinished files.
 void wait_if_ending() noexcept;

@@ -2,7 +2,6 @@
 #include "files/image_file.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 
 #include "files/exr_file.hpp"
@@ -33,8 +32,9 @@ constexpr std::array types{TypeRow{".png", "PNG", ImageType::png, {8, 16}},
 
 const TypeRow& type_of_extension(const std::filesystem::path& path) {
   std::string extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(extension.begin(), extension.end(), extension.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
   for (const TypeRow& row : types) {
     if (extension == row.extension) return row;
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 
 #include "files/cleanup.hpp"
 
@@ -13,13 +14,11 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-// Permissions of a file that is being replaced, or what the umask leaves of rw-rw-rw-.
-mode_t permissions_for(const std::filesystem::path& destination) {
+// Permissions of the file that is being replaced, if there is one.
+std::optional<mode_t> permissions_of(const std::filesystem::path& destination) {
   struct stat status = {};
-  if (::stat(destination.c_str(), &status) == 0) return status.st_mode & 07777;
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  return 0666 & ~mask;
+  if (::stat(destination.c_str(), &status) != 0) return std::nullopt;
+  return status.st_mode & 07777;
 }
 
 // Follows symbolic links, so that the link stays and its target is replaced.
@@ -71,14 +70,14 @@ OutputFile::OutputFile(const std::filesystem::path& destination)
   // The slot is filled before the file is there: no signal can fall between the two.
   slot_ = cleanup::reserve();
   if (slot_ < 0) throw output_failure(path_, "too many outputs at once; use fewer --jobs");
-  const mode_t mode = permissions_for(destination_);
-  file_ = cleanup::create(slot_, part_, 5);
+  const std::optional<mode_t> mode = permissions_of(destination_);
+  file_ = cleanup::create(slot_, part_, 5, mode.value_or(0666));
   if (file_ < 0) {
     const int error = errno;
     cleanup::release(slot_);
     throw write_failure(path_, error);
   }
-  if (::fchmod(file_, mode) != 0) error_ = errno;
+  if (mode && ::fchmod(file_, *mode) != 0) error_ = errno;
 }
 
 OutputFile::~OutputFile() {

@@ -2,6 +2,8 @@
 // What the samples' arithmetic can take. All of them ask this in activate.
 #pragma once
 
+#include <array>
+#include <charconv>
 #include <cstdint>
 #include <ctxbroker/plugin.hpp>
 #include <string>
@@ -49,8 +51,10 @@ inline double checked_rate(double rate) {
   if (rate >= least_rate && rate <= largest_rate) {
     return rate;
   }
+  std::array<char, 32> text{};  // independent of the locale, which std::to_string is not
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), rate);
   throw ctxbroker::sdk::Failure(CTXB_ERROR_UNSUPPORTED,
-                                "a sample rate of " + std::to_string(rate) +
+                                "a sample rate of " + std::string(text.data(), end.ptr) +
                                     " Hz is not supported; it has to be from 1 to 10,000,000 Hz");
 }
 

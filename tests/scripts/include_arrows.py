@@ -21,7 +21,7 @@ import tempfile
 # below both.
 ROOMS = {
     "observe": [],
-    "json": [],
+    "json": ["observe"],
     "process": [],
     "image": ["observe"],
     "driver": ["process", "observe"],

@@ -24,10 +24,13 @@ static_assert(sizeof(GuardStorage) == 256, "part of the ABI");
 /// Makes the lease's context current on the calling thread until the guard ends.
 ///
 /// Guards nest, and end in reverse order on the thread that created them. When a guard ends, the
-/// thread's context stack and stream-capture mode are what they were before; what the code inside
-/// left behind is removed and counted as a strike. A guard inside another guard of the same lease
-/// leaves repairs to the outer one. It makes no driver call as long as nothing has changed the
-/// thread's context since the outer one began. (Without the gate, it asks the driver each time.)
+/// thread's context stack, stream-capture mode and floating-point control are what they were
+/// before; what the code inside left behind is removed and counted as a strike. (Floating-point
+/// control is the rounding mode, the precision, how subnormal numbers are treated and which
+/// exceptions trap. The flags of exceptions are left alone.) A guard inside another guard of the
+/// same lease leaves repairs to the outer one. It makes no driver call as long as nothing has
+/// changed the thread's context since the outer one began. (Without the gate, it asks the driver
+/// each time.)
 ///
 /// Any number of threads can use one lease. Up to 1,024 of them are inside at once, and a further
 /// one waits until another thread leaves. In a green lease, each thread inside has a green context

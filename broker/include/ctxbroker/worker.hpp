@@ -93,8 +93,9 @@ struct WorkerOptions {
   /// The host's own worker program, which calls ctxb_worker_serve. Give this or `module`.
   std::filesystem::path program{};
   /// Variables ("NAME=VALUE") that the process gets besides HOME, LANG, LD_LIBRARY_PATH, PATH,
-  /// TMPDIR, TZ and those whose names begin with CUDA_, CTXBROKER_ or NVIDIA_. If the host may have
-  /// an MPS server, CUDA_MPS_PIPE_DIRECTORY is /dev/null, unless this list has it.
+  /// TMPDIR, TZ and those whose names begin with CUDA_, CTXBROKER_ or NVIDIA_. While a broker is
+  /// open in the host's process, those are as they were when the first one was opened. If the host
+  /// may have an MPS server, CUDA_MPS_PIPE_DIRECTORY is /dev/null, unless this list has it.
   std::vector<std::string> environment{};
   std::size_t message_bytes = 4096;  ///< The longest message and answer: 256 bytes to 128 KiB.
   unsigned calls_at_once = 8;        ///< 1 to 64. Further calls wait for their turn.

@@ -49,7 +49,8 @@ std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most)
 Json parse(std::string_view text, const std::string& document, std::size_t most_values = SIZE_MAX);
 
 // The file's text. `what` names the kind: "policy". Throws DocumentError for a file that is
-// missing, cannot be read or has more than `most` bytes.
+// missing, cannot be read, is not a regular file or has more than `most` bytes. Does not wait for a
+// pipe.
 std::string read_text(const std::filesystem::path& path, const char* what, std::size_t most);
 
 // Parses a document of ours, of up to 1,048,576 values. Throws DocumentError unless it is an object

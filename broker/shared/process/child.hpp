@@ -37,7 +37,7 @@ struct ChildOptions {
   int output = -1;            // becomes standard output and standard error
   int lent = -1;              // becomes descriptor 3
   bool nothing_else = false;  // the child gets no other descriptor, and a process group of its own
-  std::optional<std::vector<std::string>> environment;  // "NAME=VALUE"; unset: the process's own
+  std::optional<std::vector<std::string>> environment;  // "NAME=VALUE"; unset: kept_environment()
 };
 
 // Starts the program. The caller waits for its end. Throws std::system_error when the program

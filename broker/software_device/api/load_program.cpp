@@ -2,15 +2,12 @@
 #include "api/load_program.hpp"
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
-#include <system_error>
 
 #include "api/jit.hpp"
 #include "api/logs.hpp"
 #include "api/status.hpp"
+#include "observe/regular_file.hpp"
 
 namespace ctxbroker::software {
 
@@ -29,11 +26,11 @@ std::shared_ptr<const exec::Program> load_program(const void* image, JitOptions&
 }
 
 std::vector<char> read_image_file(const char* name) {
-  std::error_code error;
-  require(std::filesystem::is_regular_file(name, error), CUDA_ERROR_FILE_NOT_FOUND);
-  std::ifstream file(name, std::ios::binary);
-  require(file.is_open(), CUDA_ERROR_FILE_NOT_FOUND);
-  std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  constexpr std::size_t most = std::size_t{1} << 29;  // bytes, as the broker's own modules
+  const ctxbroker::detail::FileReading reading = ctxbroker::detail::read_regular_file(name, most);
+  if (!reading.trouble.empty()) log_error("\"" + std::string(name) + "\" " + reading.trouble);
+  require(reading.trouble.empty(), CUDA_ERROR_FILE_NOT_FOUND);
+  std::vector<char> bytes(reading.bytes.begin(), reading.bytes.end());
   bytes.push_back(0);
   return bytes;
 }

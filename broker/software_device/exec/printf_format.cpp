@@ -7,6 +7,8 @@
 #include <limits>
 #include <string_view>
 
+#include "observe/number_text.hpp"
+
 namespace ctxbroker::software::exec {
 namespace {
 
@@ -254,6 +256,7 @@ class Formatter {
     constexpr std::size_t longest =
         std::numeric_limits<double>::max_exponent10 + std::size_t{most_width} + 64;
     std::array<char, longest> text;
+    const ctxbroker::detail::InLocaleC locale;
     const std::string one = "%" + specifier.flags + "*.*" + size + specifier.type;
     const int length = std::snprintf(text.data(), text.size(), one.c_str(), specifier.width,
                                      std::min(specifier.precision, most_width), value);

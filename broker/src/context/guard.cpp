@@ -306,6 +306,12 @@ void disturb(Frame& frame) noexcept {
   if (frame.under != nullptr) take_what_is_under(frame);
 }
 
+[[gnu::cold, gnu::noinline]] void restore_floats(const Frame& frame) noexcept {
+  char text[256];
+  frame.floats.restore(text, sizeof text);
+  strike(*frame.tenant, frame.strikes, frame.function, text);
+}
+
 // The general case of leave.
 [[gnu::noinline]] void leave_any(Frame& frame) noexcept {
   if (frame.way == Frame::Way::pushed) {
@@ -359,6 +365,8 @@ CUresult enter_any(Frame* at, const GuardTarget& target, const TenantIdentity* t
 }
 
 void leave(Frame& frame) noexcept {
+  if (frame.tenant != nullptr && !frame.floats.is_set()) [[unlikely]]
+    restore_floats(frame);
   CUcontext left = nullptr;
   const bool is_usual =
       frame.undisturbed && !frame.looks_below && frame.observed_from == 0 && is_untouched(frame);

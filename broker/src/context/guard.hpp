@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "context/context_stack.hpp"
+#include "context/float_control.hpp"
 #include "context/lease_users.hpp"
 #include "context/tenant_identity.hpp"
 #include "context/thread_state.hpp"
@@ -74,7 +75,8 @@ struct Frame {
         target(where),
         tenant(call.tenant),
         function(call.function),
-        strikes(call.strikes) {}
+        strikes(call.strikes),
+        floats(FloatControl::read()) {}
   // Of a thread without guards, on which this context was pushed in this slot.
   Frame(const GuardTarget& where, const GuardedCall& call, CUcontext pushed, LeaseSlot* in,
         const ThreadState& thread) noexcept
@@ -88,7 +90,8 @@ struct Frame {
         function(call.function),
         strikes(call.strikes),
         under(thread.outside),
-        slot(in) {}
+        slot(in),
+        floats(FloatControl::read()) {}
 
   // Constructs the extras at the first call.
   Extras& extras() noexcept {
@@ -114,15 +117,17 @@ struct Frame {
   std::atomic<std::uint64_t>* strikes = nullptr;
   CUcontext under = nullptr;        // the thread's own context, below the target; not in `taken`
   LeaseSlot* slot = nullptr;        // of target.users
+  FloatControl floats;              // the thread's, when it entered
   std::uint64_t observed_from = 0;  // ns; 0: no timeline was recorded
   alignas(Extras) unsigned char extras_storage[sizeof(Extras)];
 };
 
 // The one pair under every guard. enter constructs the frame, whatever its status. The frame must
-// live until leave, and the frames of a thread nest. After leave the thread's context stack and
-// stream-capture mode are what they were before enter, or a record says that the driver refused.
-// Neither throws. Neither allocates or takes a lock, except when the lease makes room for more
-// threads than ever before, or the thread has more contexts than a frame has room for.
+// live until leave, and the frames of a thread nest. After leave the thread's context stack,
+// stream-capture mode and floating-point control are what they were before enter, or a record says
+// that the driver refused. Neither throws. Neither allocates or takes a lock, except when the lease
+// makes room for more threads than ever before, or the thread has more contexts than a frame has
+// room for.
 inline CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call) noexcept;
 void leave(Frame& frame) noexcept;
 

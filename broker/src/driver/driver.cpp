@@ -2,13 +2,15 @@
 #include "driver/driver.hpp"
 
 #include <array>
-#include <cstdlib>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "driver/driver_file.hpp"
 #include "observe/enum_names.hpp"
+#include "process/environment.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -197,8 +199,9 @@ ChosenDriver choose_driver(std::optional<DriverChoice> option, const char* envir
 }
 
 Driver open_driver(const DriverRequest& request) {
-  // Nobody writes to the environment while a broker is opened: [main] thread only.
-  ChosenDriver chosen = choose_driver(request.choice, std::getenv("CTXBROKER_DRIVER"));
+  // A plug-in of a broker that is open already may have changed the process's own.
+  const std::optional<std::string> named = kept_variable("CTXBROKER_DRIVER");
+  ChosenDriver chosen = choose_driver(request.choice, named ? named->c_str() : nullptr);
   Driver driver;
   const std::string other =
       request.choice ? "let the host choose the software device, because its choice counts more "

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
@@ -49,6 +50,7 @@ constexpr std::string_view callers_for_others[] = {"ld-linux",
                                                    "libctxbroker_software_device.so"};
 
 struct Map {
+  std::recursive_mutex loading;  // held around each load and unload: taken before `lock`
   std::shared_mutex lock;
   std::vector<Object> objects;     // by address
   unsigned long long changes = 0;  // when they were looked at
@@ -59,17 +61,21 @@ Map& map() {
   return *one;
 }
 
-// The tenants' code, for readers without a lock. It is replaced as a whole and never freed, because
-// nobody knows who still reads it. That costs a few bytes per library that comes or goes.
-using TenantCode = std::vector<Extent>;  // by address
+// The tenants' code, for readers without a lock. It is replaced as a whole, so that no reader sees
+// the end of a change without its result. It is never freed, because nobody knows who still reads
+// it. That costs a few bytes per library that comes or goes.
+struct TenantCode {
+  bool is_changing = false;    // code that `ranges` lacks may be a tenant's
+  std::vector<Extent> ranges;  // by address
+};
 std::atomic<const TenantCode*> tenant_code{nullptr};
-std::atomic<bool> changing{false};
 
 void publish(const Map& map) {
   static auto* const kept = new std::vector<std::unique_ptr<const TenantCode>>;
   auto code = std::make_unique<TenantCode>();
+  code->is_changing = map.changing != nullptr;
   for (const Object& one : map.objects) {
-    if (one.tenant != nullptr) code->push_back({one.begin, one.end});
+    if (one.tenant != nullptr) code->ranges.push_back({one.begin, one.end});
   }
   kept->push_back(std::move(code));
   tenant_code.store(kept->back().get(), std::memory_order_release);
@@ -153,9 +159,9 @@ void update(Map& map, GatedTenant* owner) {
   publish(map);
 }
 
-// Objects that are new belong to the host.
+// Objects that are new belong to the tenant whose library is being loaded, or to the host.
 void look(Map& map) {
-  if (map.changes != changes_so_far()) update(map, nullptr);
+  if (map.changes != changes_so_far()) update(map, map.changing);
 }
 
 // The object that was opened and those that came with it and are needed by these alone. Objects
@@ -243,7 +249,7 @@ const void* address_in(void* library) noexcept {
   return known ? object->l_ld : nullptr;
 }
 
-CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant) {
+CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant), loading_(map().loading) {
   Map& process = map();
   const std::unique_lock lock(process.lock);
   look(process);
@@ -251,16 +257,20 @@ CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant) {
     std::erase_if(process.objects, [&](const Object& one) { return one.tenant == &tenant; });
   }
   tenant.mark_code();
-  process.changing = &tenant;
-  changing.store(true, std::memory_order_release);
+  outer_ = std::exchange(process.changing, &tenant);
+  try {
+    publish(process);
+  } catch (...) {
+    process.changing = outer_;
+    throw;
+  }
 }
 
 CodeChange::~CodeChange() {
   Map& process = map();
+  const std::unique_lock lock(process.lock);
+  process.changing = outer_;
   try {
-    const std::unique_lock lock(process.lock);
-    process.changing = nullptr;
-    changing.store(false, std::memory_order_release);
     update(process, &tenant_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its code is taken for the host's
   }
@@ -273,11 +283,12 @@ const void* owners_of_code() noexcept {
 // Reads a stack as it lies there. Sanitizers must not watch that.
 __attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
     const std::uintptr_t* first, const std::uintptr_t* end) noexcept {
-  if (changing.load(std::memory_order_acquire)) return true;
   const TenantCode* const code = tenant_code.load(std::memory_order_acquire);
-  if (code == nullptr || code->empty()) return false;
-  const Extent* const ranges = code->data();
-  const std::size_t count = code->size();
+  if (code == nullptr) return false;
+  if (code->is_changing) return true;
+  if (code->ranges.empty()) return false;
+  const Extent* const ranges = code->ranges.data();
+  const std::size_t count = code->ranges.size();
   const std::uintptr_t lowest = ranges[0].begin, highest = ranges[count - 1].end;
   for (const std::uintptr_t* word = first; word < end; ++word) {
     if (*word < lowest || *word > highest) continue;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "gate/gated_tenant.hpp"
@@ -15,7 +16,8 @@ namespace ctxbroker::detail {
 
 // Stands around dlopen and dlclose of a tenant's library. Code that arrives in the meantime is the
 // tenant's, also while it runs before dlopen has returned. Code is forgotten before it can leave
-// the process, because addresses are reused. [main] thread, like all loading.
+// the process, because addresses are reused. Any thread: one change waits for another thread's, as
+// the loader itself would. Changes nest on one thread, as when a constructor loads a library.
 class CodeChange {
  public:
   enum class Way { arrives, leaves };
@@ -26,6 +28,8 @@ class CodeChange {
 
  private:
   GatedTenant& tenant_;
+  std::unique_lock<std::recursive_mutex> loading_;
+  GatedTenant* outer_ = nullptr;  // whose change this one is inside
 };
 
 // Call the first before a tenant's code opens a library, and the second after it has. What is new

@@ -43,8 +43,8 @@ bool GatedTenant::open_as(LeaseSource& source,
   source_ = &source;
   pending_calls_.admit();
   main_.store(&main, std::memory_order_release);
-  openings_.fetch_add(1, std::memory_order_release);
   open_.store(true, std::memory_order_release);
+  openings_.fetch_add(1, std::memory_order_release);  // last: who sees it acts on all of the above
   return true;
 }
 

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
+#include <string>
 
 #include "ctxbroker/error.hpp"
+#include "observe/number_text.hpp"
 
 namespace ctxbroker::detail {
 
@@ -90,10 +91,9 @@ void check_job(const Wiring& wiring, const ActivationSizes& sizes, const JobBuff
 
 void check_rate(const char* what, double rate, const std::string& plugin, double active) {
   if (rate == active) return;
-  std::ostringstream text;
-  text << what << " has a sample rate of " << rate << " Hz, but " << plugin << " is active for "
-       << active << " Hz; deactivate and activate the plug-in to change its rate";
-  refuse_job(text.str());
+  refuse_job(std::string(what) + " has a sample rate of " + general_text(rate, 9) + " Hz, but " +
+             plugin + " is active for " + general_text(active, 9) +
+             " Hz; deactivate and activate the plug-in to change its rate");
 }
 
 }  // namespace ctxbroker::detail

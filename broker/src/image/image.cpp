@@ -2,7 +2,6 @@
 #include "image/image.hpp"
 
 #include <boost/crc.hpp>
-#include <cctype>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -20,7 +19,7 @@ namespace {
 
 // PTX text begins with a blank, a comment or a directive.
 bool begins_text(char c) noexcept {
-  return c == '.' || c == '/' || c == '#' || std::isspace(static_cast<unsigned char>(c)) != 0;
+  return c == '.' || c == '/' || c == '#' || c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 bool begins_with(const char* image, std::size_t size, std::string_view magic) noexcept {

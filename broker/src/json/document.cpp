@@ -2,10 +2,12 @@
 #include "json/document.hpp"
 
 #include <cmath>
-#include <fstream>
 #include <set>
 #include <utility>
 #include <vector>
+
+#include "observe/number_text.hpp"
+#include "observe/regular_file.hpp"
 
 namespace ctxbroker::json {
 namespace {
@@ -135,6 +137,7 @@ std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most)
 }
 
 Json parse(std::string_view text, const std::string& document, std::size_t most_values) {
+  const detail::InLocaleC locale;  // the library reads fractions with strtod
   try {
     return Json::parse(text, Check(document, most_values));
   } catch (const Json::exception& error) {
@@ -148,24 +151,9 @@ Json parse(std::string_view text, const std::string& document, std::size_t most_
 
 std::string read_text(const std::filesystem::path& path, const char* what, std::size_t most) {
   const Location file{std::string(what) + " \"" + path.string() + "\"", ""};
-  std::error_code error;
-  const auto kind = std::filesystem::status(path, error).type();
-  if (kind == std::filesystem::file_type::not_found) file.refuse("there is no such file");
-  if (kind == std::filesystem::file_type::directory) file.refuse("is a folder, not a file");
-  std::ifstream stream(path, std::ios::binary);
-  std::string text;
-  std::vector<char> piece(std::size_t{1} << 16);
-  while (stream && text.size() <= most) {
-    stream.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-    text.append(piece.data(), static_cast<std::size_t>(stream.gcount()));
-  }
-  if (stream.bad() || (!stream.eof() && text.size() <= most)) {
-    file.refuse("the file cannot be read");
-  }
-  if (text.size() > most) {
-    file.refuse("the file is larger than " + std::to_string(most) + " bytes; no " + what + " is");
-  }
-  return text;
+  detail::FileReading reading = detail::read_regular_file(path, most);
+  if (!reading.trouble.empty()) file.refuse(reading.trouble);
+  return std::move(reading.bytes);
 }
 
 Json parse_document(std::string_view text, const Location& root, const char* schema) {

@@ -3,8 +3,7 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
-#include <iterator>
+#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "module/image_error.hpp"
 #include "module/jit_call.hpp"
 #include "module/runtime_compiler.hpp"
+#include "observe/regular_file.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
@@ -25,15 +25,15 @@ std::string name_of(const ModuleImage& module) {
   return "module \"" + module.name + "\"";
 }
 
-std::vector<char> read_file(const std::filesystem::path& path, const std::string& who) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad() || bytes.empty()) {
-    throw Error(ErrorKind::kernel_image,
-                who + " cannot be loaded: its file \"" + path.string() +
-                    "\" cannot be read or is empty; see whether it is there and readable");
-  }
-  return bytes;
+// Of one file: of several linked ones, each. Larger than any library of kernels that is known.
+constexpr std::size_t largest_image_file = std::size_t{1} << 29;  // bytes
+
+std::string read_file(const std::filesystem::path& path, const std::string& who) {
+  FileReading reading = read_regular_file(path, largest_image_file);
+  if (reading.trouble.empty() && !reading.bytes.empty()) return std::move(reading.bytes);
+  throw Error(ErrorKind::kernel_image,
+              who + " cannot be loaded: its file \"" + path.string() + "\" " +
+                  (reading.trouble.empty() ? "is empty; build or copy it again" : reading.trouble));
 }
 
 // Static data of a library: damaged on the way from whoever built it, or overwritten in memory.
@@ -58,12 +58,12 @@ std::shared_ptr<const StoredImage> compile(const Lease& lease, const ModuleImage
 }
 
 std::shared_ptr<const StoredImage> from_file(const Lease& lease, const ModuleImage& module) {
-  const std::vector<char> bytes = read_file(module.file, name_of(module));
+  const std::string bytes = read_file(module.file, name_of(module));
   if (module.file.extension() != ".cu")
     return store_image(std::as_bytes(std::span(bytes)), name_of(module));
   CudaSource source;
   source.name = module.file.string();
-  source.text.assign(bytes.begin(), bytes.end());
+  source.text = bytes;
   // By its name the compiler finds what it includes from its own folder.
   if (module.source) source.options = module.source->options;
   source.options.insert(source.options.end(), module.file_options.begin(),
@@ -165,7 +165,7 @@ std::shared_ptr<const StoredImage> link_parts(Lease& lease, const std::vector<Li
 }
 
 std::shared_ptr<const StoredImage> link(Lease& lease, const ModuleImage& module) {
-  std::vector<std::vector<char>> files;  // stay while the parts point to them
+  std::deque<std::string> files;  // stay while the parts point to them
   std::vector<LinkPart> parts;
   for (const ModulePart& part : module.parts) {
     const std::string who = "part \"" + part.name + "\" of " + name_of(module);

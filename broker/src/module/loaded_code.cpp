@@ -2,13 +2,13 @@
 #include "module/loaded_code.hpp"
 
 #include <chrono>
-#include <cstdio>
 #include <utility>
 
 #include "module/image_error.hpp"
 #include "module/image_maker.hpp"
 #include "module/jit_call.hpp"
 #include "module/kernel_names.hpp"
+#include "observe/number_text.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
@@ -87,14 +87,12 @@ Module LoadedCode::load_now(const ModuleImage& module) {
 void LoadedCode::tell(const ModuleImage& module, const JitCall& call, double milliseconds) const {
   const TenantIdentity& tenant = lease_->tenant();
   if (!tenant.recorder->listening()) return;
-  char took[96];
-  std::snprintf(took, sizeof took, known_ ? " loaded again in %.2f ms" : " loaded in %.2f ms",
-                milliseconds);
-  std::string text = "module \"" + module.name + "\"" + took;
+  std::string text = "module \"" + module.name + "\"" +
+                     (known_ ? " loaded again in " : " loaded in ") + fixed_text(milliseconds, 2) +
+                     " ms";
   if (call.wall_time() > 0) {
-    std::snprintf(took, sizeof took, ", of which the compiler took %.2f ms",
-                  static_cast<double>(call.wall_time()));
-    text += took;
+    text += ", of which the compiler took " + fixed_text(static_cast<double>(call.wall_time()), 2) +
+            " ms";
   }
   if (const std::string info =
           explain_log(call.info(), image_->text(), "module \"" + module.name + "\"");

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "ctxbroker/error.hpp"
+#include "observe/new_file.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -44,11 +45,13 @@ class PartFile {
     }
     path_ = behind_links(path_);
     name_ = path_.string() + ".XXXXXX";
-    file_ = ::mkostemp(name_.data(), O_CLOEXEC);
+    // The file that it replaces may be for its owner alone.
+    struct stat replaced {};
+    const bool is_new = ::stat(path_.c_str(), &replaced) != 0;
+    const mode_t mode = is_new ? 0666 : replaced.st_mode & 0777;
+    file_ = create_new_file(name_.data(), name_.size(), 0, mode);
     if (file_ < 0) fail(path_, errno);
-    const mode_t mask = ::umask(0);
-    ::umask(mask);
-    ::fchmod(file_, 0666 & ~mask);  // mkstemp makes it the owner's alone
+    if (!is_new) ::fchmod(file_, mode);
   }
   ~PartFile() {
     if (file_ >= 0) ::close(file_);

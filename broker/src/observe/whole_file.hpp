@@ -17,7 +17,8 @@ std::filesystem::path user_folder(const char* variable, const char* fallback);
 // Writes a file completely or not at all. Calls `produce` with a function that takes the content
 // piece by piece. The content goes to a temporary file beside `path`, which is renamed at the end.
 // Throws Error (output_file) with the path and the system's message, and what `produce` throws;
-// then `path` is unchanged and the temporary file is gone. A link keeps pointing to the file that
+// then `path` is unchanged and the temporary file is gone. A new file gets the mode that the umask
+// leaves; one that is replaced keeps its mode. A link keeps pointing to the file that
 // is written. What is there and is no regular file (a device, a pipe) is written to directly.
 void write_whole_file(
     const std::filesystem::path& path,

@@ -22,6 +22,7 @@
 #include "plugin/instance_settings.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/placer.hpp"
+#include "process/environment.hpp"
 
 namespace ctxbroker::detail {
 
@@ -97,6 +98,7 @@ class BrokerImpl {
   std::string alive() const;
 
  private:
+  KeptEnvironment environment_;  // as it was before plug-ins came in
   BrokerOptions options_;
   Recorder recorder_;
   // Shared, because leases of the host may outlive the last Tenant object for it.

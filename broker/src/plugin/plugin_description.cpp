@@ -5,11 +5,11 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 
 #include "ctxbroker/error.hpp"
 #include "observe/enum_names.hpp"
+#include "observe/number_text.hpp"
 #include "plugin/foreign_text.hpp"
 #include "plugin/parameter_store.hpp"
 
@@ -17,9 +17,7 @@ namespace ctxbroker {
 namespace {
 
 std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.10g", value);
-  return text;
+  return detail::general_text(value, 10);
 }
 
 std::string list(const std::vector<std::string>& names) {

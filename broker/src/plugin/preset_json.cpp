@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ctxbroker/preset.hpp"
+#include "observe/number_text.hpp"
 #include "observe/whole_file.hpp"
 #include "plugin/base64.hpp"
 #include "plugin/document_error.hpp"
@@ -95,6 +96,7 @@ Preset read_members_of(const Json& json, const Location& root) {
 
 // Returns the text of a host's own member as JSON. Text that is not JSON becomes a string.
 Json other_to_json(const std::string& text) {
+  const detail::InLocaleC locale;  // the library reads fractions with strtod
   Json json = Json::parse(text, nullptr, false);
   return json.is_discarded() ? Json(text) : json;
 }

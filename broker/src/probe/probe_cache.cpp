@@ -3,18 +3,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/version.hpp"
+#include "observe/number_text.hpp"
+#include "observe/regular_file.hpp"
 #include "observe/whole_file.hpp"
 #include "probe/questions.hpp"
 
@@ -94,6 +95,7 @@ namespace detail {
 namespace {
 
 ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
+  const InLocaleC locale;  // the library reads fractions with strtod
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object()) return {std::nullopt, "it is not a JSON object"};
   try {
@@ -131,17 +133,11 @@ std::filesystem::path cache_file(const std::filesystem::path& folder, const Prob
 }
 
 ReadProbe read_cache(const std::filesystem::path& file, const ProbeKey& key) {
-  std::error_code error;
-  if (!std::filesystem::exists(file, error) && !error) return {};
-  constexpr std::uintmax_t most = 1 << 20;
-  const std::uintmax_t bytes = error ? 0 : std::filesystem::file_size(file, error);
-  if (error) return {std::nullopt, error.message()};
-  if (bytes > most) return {std::nullopt, "it is too large"};
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(stream)),
-                         std::istreambuf_iterator<char>());
-  if (!stream.good() && !stream.eof()) return {std::nullopt, "it cannot be read"};
-  return read_probe(text, key);
+  constexpr std::size_t most = std::size_t{1} << 20;  // bytes
+  const FileReading reading = read_regular_file(file, most);
+  if (reading.error == ENOENT || reading.error == ENOTDIR) return {};
+  if (!reading.trouble.empty()) return {std::nullopt, "it " + reading.trouble};
+  return read_probe(reading.bytes, key);
 }
 
 std::string write_cache(const std::filesystem::path& file, const ProbeReport& report,

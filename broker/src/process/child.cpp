@@ -10,10 +10,11 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <locale>
 #include <system_error>
 #include <thread>
 
-extern char** environ;
+#include "process/environment.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -30,6 +31,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 std::vector<pid_t> own_children() {
   const std::string self = std::to_string(::getpid());
   std::ifstream file("/proc/" + self + "/task/" + self + "/children");
+  file.imbue(std::locale::classic());  // of others, some take a blank for a part of a number
   std::vector<pid_t> children;
   for (pid_t child = 0; file >> child;) children.push_back(child);
   return children;
@@ -46,8 +48,8 @@ pid_t start_child(const std::filesystem::path& program, const std::vector<std::s
                   const ChildOptions& options) {
   std::vector<std::string> words = {program.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<std::string> variables;
-  if (options.environment) variables = *options.environment;
+  std::vector<std::string> variables =
+      options.environment ? *options.environment : kept_environment();
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -77,9 +79,8 @@ pid_t start_child(const std::filesystem::path& program, const std::vector<std::s
   if (options.nothing_else) flags |= POSIX_SPAWN_SETPGROUP;  // group 0: one of its own
   posix_spawnattr_setflags(&attributes, static_cast<short>(flags));
   pid_t child = -1;
-  const int error =
-      ::posix_spawn(&child, words[0].c_str(), &actions, &attributes, pointers(words).data(),
-                    options.environment ? pointers(variables).data() : environ);
+  const int error = ::posix_spawn(&child, words[0].c_str(), &actions, &attributes,
+                                  pointers(words).data(), pointers(variables).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {

@@ -225,7 +225,7 @@ Json Served::question(const Json& ask) {
     }
     return regions;
   }
-  if (what == "metrics") return Json::parse(ctxbroker::to_json(broker_->metrics()));
+  if (what == "metrics") return json::parse(ctxbroker::to_json(broker_->metrics()), "the metrics");
   if (what == "poll") return {};  // each message does it
   const PluginInstance& instance = node(ask).instance;
   if (what == "from_text") {

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -18,6 +17,7 @@
 #include "ctxbroker/error.hpp"
 #include "plugin/foreign_text.hpp"
 #include "process/child_program.hpp"
+#include "process/environment.hpp"
 #include "process/own_files.hpp"
 #include "worker/worker_impl.hpp"
 
@@ -42,8 +42,8 @@ bool is_program(const std::filesystem::path& file) {
 std::filesystem::path find_mps_program(const std::filesystem::path& program) {
   if (program.has_parent_path()) {
     if (is_program(program)) return std::filesystem::absolute(program);
-  } else if (const char* const path = std::getenv("PATH"); path != nullptr) {
-    std::istringstream folders(path);
+  } else if (const auto path = kept_variable("PATH")) {
+    std::istringstream folders(*path);
     for (std::string folder; std::getline(folders, folder, ':');) {
       const auto file = std::filesystem::path(folder) / program;
       if (is_program(file)) return std::filesystem::absolute(file);

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
+#include "process/environment.hpp"
 #include "worker/worker_impl.hpp"
-
-extern char** environ;
 
 namespace ctxbroker::detail {
 
@@ -27,15 +23,14 @@ std::vector<std::string> worker_environment(std::vector<std::string> added) {
   // There the driver looks for an MPS server, whose clients a fault would end with the worker.
   const std::string server = "CUDA_MPS_PIPE_DIRECTORY";
   std::error_code none;
-  const bool may_be_there = std::getenv(server.c_str()) != nullptr ||
+  const bool may_be_there = kept_variable(server).has_value() ||
                             std::filesystem::exists("/tmp/nvidia-mps", none);  // the default
   const bool host_chose = std::any_of(added.begin(), added.end(), [&](const std::string& one) {
     return begins_with(one, server + "=");
   });
   if (may_be_there && !host_chose) added.push_back(server + "=/dev/null");
   std::vector<std::string> all;
-  for (char** one = environ; *one != nullptr; ++one) {
-    const std::string_view entry = *one;
+  for (const std::string& entry : kept_environment()) {
     const bool wanted = std::any_of(kept.begin(), kept.end(),
                                     [&](auto start) { return begins_with(entry, start); });
     const bool replaced = std::any_of(added.begin(), added.end(), [&](const std::string& other) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <locale>
 #include <sstream>
 #include <thread>
 
@@ -99,6 +100,7 @@ std::uint64_t oom_kills() noexcept {
     for (std::string line; std::getline(own, line);) {
       if (line.rfind("0::", 0) != 0) continue;
       std::ifstream events("/sys/fs/cgroup" + line.substr(3) + "/memory.events");
+      events.imbue(std::locale::classic());
       std::string name;
       for (std::uint64_t count = 0; events >> name >> count;) {
         if (name == "oom_kill") return count;
@@ -117,6 +119,7 @@ ProcessLook look_at(int id) {
   ProcessLook look;
   if (name_end == std::string::npos) return look;
   std::istringstream rest(text.substr(name_end + 1));
+  rest.imbue(std::locale::classic());  // of others, some take a blank for a part of a number
   rest >> look.state;
   long skipped = 0;
   for (int field = 4; field < 9; ++field) rest >> skipped;

@@ -2,12 +2,14 @@
 // The module service: images of every kind, what is said of bad ones, and the life of modules.
 #include <cuda.h>
 #include <elf.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -99,6 +101,33 @@ TEST_F(ModuleTest, AMissingFileIsNamed) {
   EXPECT_THAT(
       error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); }),
       AllOf(HasSubstr("module \"file\""), HasSubstr(file().string()), HasSubstr("is not there")));
+}
+
+// None of them is waited for, or read without an end.
+TEST_F(ModuleTest, FileThatIsNotARegularOneOrTooLargeIsRefused) {
+  struct Case {
+    const char* says;
+    std::function<void()> make;
+  };
+  const Case cases[] = {
+      {"is a folder, not a file", [] { std::filesystem::create_directory(file()); }},
+      {"is not a regular file", [] { ASSERT_EQ(mkfifo(file().c_str(), 0600), 0); }},
+      {"is not a regular file", [] { std::filesystem::create_symlink("/dev/zero", file()); }},
+      {"is larger than 536870912 bytes",
+       [] {
+         write("x");
+         std::filesystem::resize_file(file(), std::uintmax_t{1} << 40);
+       }},
+      {"is empty", [] { write(""); }}};
+  for (const Case& one : cases) {
+    std::filesystem::remove(file());
+    one.make();
+    PluginInstance instance = create("from_file");
+    EXPECT_THAT(error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); }),
+                AllOf(HasSubstr("module \"file\" cannot be loaded"), HasSubstr(file().string()),
+                      HasSubstr(one.says)));
+    EXPECT_FALSE(instance.active());
+  }
 }
 
 TEST_F(ModuleTest, TheJitLogTellsLineAndKernel) {

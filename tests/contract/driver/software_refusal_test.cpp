@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "driver.hpp"
@@ -46,6 +47,26 @@ class RefusalTest : public KernelTest {
                                .string();
   CUgraph graph = nullptr;
 };
+
+// None of them is waited for, or read without an end.
+TEST_F(RefusalTest, ModuleFileThatIsNotARegularOneIsRefusedWithTheReason) {
+  const std::string module = file + ".ptx";
+  const auto refuses = [&](const std::string& name, const std::string& why) {
+    CUmodule loaded = nullptr;
+    EXPECT_EQ(d.cuModuleLoad(&loaded, name.c_str()), CUDA_ERROR_FILE_NOT_FOUND) << name;
+    EXPECT_NE(said().find("\"" + name + "\" " + why), std::string::npos) << name;
+  };
+  refuses(module, "there is no such file");
+  refuses("/tmp", "is a folder");
+  refuses("/dev/zero", "is not a regular file");
+  ASSERT_EQ(mkfifo(module.c_str(), 0600), 0);
+  refuses(module, "is not a regular file");
+  std::filesystem::remove(module);
+  std::ofstream(module) << "x";
+  std::filesystem::resize_file(module, std::uintmax_t{1} << 40);
+  refuses(module, "is larger than 536870912 bytes");
+  std::filesystem::remove(module);
+}
 
 TEST_F(RefusalTest, ConditionalNodesAndHandlesAreRefusedByName) {
   CUgraphConditionalHandle handle = 0;

@@ -3,10 +3,15 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "ctxbroker/error.hpp"
+#include "json/document.hpp"
+#include "observe/number_text.hpp"
+#include "support/comma_locale.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -50,6 +55,30 @@ TEST(ParameterTest, RefusesWhatIsNoNumberWithTheRange) {
         << text;
   }
   EXPECT_THAT(refusal(parameter, "10.01"), HasSubstr("10.01"));
+}
+
+// Plug-ins and toolkits of the host set the process's locale.
+TEST(ParameterTest, TextsOfNumbersDoNotDependOnTheLocale) {
+  const CommaLocale locale;
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%g", 0.5);
+  ASSERT_STREQ(text.data(), "0,5") << "the control";
+  const auto parameter = number(-10, 10);
+  EXPECT_EQ(parameter.format(0.5), "0.5 EV");
+  EXPECT_EQ(parameter.parse("0.5 EV"), 0.5);
+  EXPECT_THAT(refusal(parameter, "10.5"), HasSubstr("10.5"));
+  EXPECT_EQ(json::parse("[0.5, 1e3]", "a text").dump(), "[0.5,1000.0]");
+}
+
+TEST(NumberTextTest, NumbersAreWrittenAsPrintfWritesThem) {
+  for (const double value : {0.0, -0.0, 0.5, 1e-7, 123456789.25, 1e300, -2.5e-300, 100000.0,
+                             std::numeric_limits<double>::infinity()}) {
+    std::array<char, 400> text{};
+    std::snprintf(text.data(), text.size(), "%.10g", value);
+    EXPECT_EQ(detail::general_text(value, 10), text.data());
+    std::snprintf(text.data(), text.size(), "%.2f", value);
+    EXPECT_EQ(detail::fixed_text(value, 2), text.data());
+  }
 }
 
 TEST(ParameterTest, IntegersTakeOnlyWholeNumbers) {

@@ -4,11 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "support/comma_locale.hpp"
 
 namespace ctxbroker::software::exec {
 namespace {
@@ -81,6 +85,15 @@ void expect_texts(const std::vector<Case>& cases) {
 }
 
 constexpr long long big = -5000000000;
+
+TEST(PrintfFormat, NumbersDoNotDependOnTheLocale) {
+  const CommaLocale locale;
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%.2f", 1.5);
+  ASSERT_STREQ(text.data(), "1,50") << "the control";
+  expect_texts({{"%.2f %g %e %a %'d", Packed(1.5, 0.5, 1e10, 1.5, 1),
+                 "1.50 0.5 1.000000e+10 0x1.8p+0 %'d", 4}});
+}
 
 TEST(PrintfFormat, FormatsPrintWhatCPrints) {
   expect_texts({

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,15 @@
 
 #include "failure_matcher.hpp"
 #include "support/temp_folder.hpp"
+
+namespace {
+std::atomic<int> umask_calls{0};
+}
+// In front of the C library's: the umask is the whole process's, and other threads make files.
+extern "C" mode_t umask(mode_t mask) noexcept {
+  ++umask_calls;
+  return static_cast<mode_t>(::syscall(SYS_umask, mask));
+}
 
 namespace ctxbroker::sample_host::test {
 namespace {
@@ -63,8 +73,10 @@ TEST(OutputFile, ReplacedFileKeepsItsPermissions) {
 TEST(OutputFile, FreshFilesFollowTheUmask) {
   const TempFolder folder;
   const mode_t before = ::umask(027);
+  const int calls = umask_calls;
   OutputFile file(folder / "out");
   file.commit();
+  EXPECT_EQ(umask_calls, calls) << "a thread that makes a file meanwhile would get another mode";
   ::umask(before);
   struct stat status = {};
   ::stat((folder / "out").c_str(), &status);

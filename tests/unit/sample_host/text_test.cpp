@@ -3,6 +3,7 @@
 
 #include "progress.hpp"
 #include "suggestion.hpp"
+#include "support/comma_locale.hpp"
 #include "table.hpp"
 
 namespace ctxbroker::sample_host {
@@ -75,6 +76,13 @@ TEST(Progress, LineFitsTheTerminal) {
                 std::max(columns, 1));
     }
   }
+}
+
+TEST(Table, NumbersDoNotDependOnTheLocale) {
+  const CommaLocale locale;
+  EXPECT_EQ(format_seconds(0.00456), "4.56 ms");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_progress("reading", std::nullopt, 2, 80), "reading  2.0 s");
 }
 
 TEST(Progress, NamesWhoIsWaitedForTheLongest) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 
+#include "context/float_control.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/use.hpp"
 
@@ -16,15 +17,25 @@ using What = PendingCalls::What;
 template <typename... Leading>
 struct Pending {
   using Function = void (*)(Leading..., void*);
-  PendingCalls& calls;
+  GatedTenant& tenant;
+  const char* name;  // of the driver's function that took it
   What what;
   Function function;
   void* data;
 
+  // The driver calls functions of all tenants on the same thread.
   static void call(Leading... leading, void* given) {
     const std::unique_ptr<Pending> self(static_cast<Pending*>(given));
+    const FloatControl floats = FloatControl::read();
     self->function(leading..., self->data);
-    self->calls.end(self->what);
+    if (!floats.is_set()) self->restore(floats);
+    self->tenant.pending_calls().end(self->what);
+  }
+
+  [[gnu::cold]] void restore(const FloatControl& floats) noexcept {
+    char text[256];
+    floats.restore(text, sizeof text);
+    strike(tenant.identity(), nullptr, name, text);
   }
 };
 
@@ -36,7 +47,7 @@ CUresult pass_counted(GatedTenant& tenant, const char* name, What what,
   if (function == nullptr) return pass(function, data);
   PendingCalls& calls = tenant.pending_calls();
   std::unique_ptr<Pending<Leading...>> pending(
-      new (std::nothrow) Pending<Leading...>{calls, what, function, data});
+      new (std::nothrow) Pending<Leading...>{tenant, name, what, function, data});
   if (pending == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   if (!calls.begin(what)) {
     tenant.log_once(name, "refused: the function's library is being unloaded");

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control bits of a thread's floating-point arithmetic: rounding, precision, what happens to
+// subnormal numbers, and which exceptions trap. Not the flags of exceptions that have happened.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ctxbroker::detail {
+
+class FloatControl {
+ public:
+  // Reads the calling thread's.
+  static FloatControl read() noexcept {
+    FloatControl now;
+#if defined(__x86_64__)
+    asm volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(now.vector_), "=m"(now.x87_));
+    now.vector_ &= ~vector_flags;
+#elif defined(__aarch64__)
+    asm volatile("mrs %0, fpcr" : "=r"(now.vector_));
+#endif
+    return now;
+  }
+
+  // Returns whether the calling thread has these bits.
+  bool is_set() const noexcept {
+    const FloatControl now = read();
+    return now.vector_ == vector_ && now.x87_ == x87_;
+  }
+
+  // Gives the calling thread these bits. Writes what was changed into `text`, for a strike.
+  void restore(char* text, std::size_t bytes) const noexcept;
+
+ private:
+#if defined(__aarch64__)
+  std::uint64_t vector_ = 0;
+#else
+  static constexpr std::uint32_t vector_flags = 0x3f;
+  std::uint32_t vector_ = 0;  // MXCSR, without the flags
+#endif
+  std::uint16_t x87_ = 0;  // the control word
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process/environment.hpp"
+
+#include <unistd.h>
+
+#include <mutex>
+#include <utility>
+
+extern char** environ;
+
+namespace ctxbroker::detail {
+namespace {
+
+// Of the process, as its environment is.
+struct Kept {
+  std::mutex mutex;
+  int holders = 0;
+  std::vector<std::string> variables;  // while there are holders
+};
+Kept& kept() {
+  static auto* const one = new Kept;  // never ended: brokers may end after static objects
+  return *one;
+}
+
+std::vector<std::string> own_variables() {
+  std::vector<std::string> all;
+  // clearenv leaves a null pointer.
+  for (char** one = environ; one != nullptr && *one != nullptr; ++one) all.emplace_back(*one);
+  return all;
+}
+
+}  // namespace
+
+KeptEnvironment::KeptEnvironment() {
+  Kept& process = kept();
+  const std::lock_guard lock(process.mutex);
+  if (process.holders == 0) process.variables = own_variables();
+  ++process.holders;
+}
+
+KeptEnvironment::~KeptEnvironment() {
+  Kept& process = kept();
+  const std::lock_guard lock(process.mutex);
+  --process.holders;
+}
+
+std::vector<std::string> kept_environment() {
+  Kept& process = kept();
+  const std::lock_guard lock(process.mutex);
+  return process.holders != 0 ? process.variables : own_variables();
+}
+
+std::optional<std::string> kept_variable(std::string_view name) {
+  for (std::string& one : kept_environment()) {
+    const bool is_it = one.size() > name.size() && one[name.size()] == '=' &&
+                       one.compare(0, name.size(), name) == 0;
+    if (is_it) return one.substr(name.size() + 1);
+  }
+  return std::nullopt;
+}
+
+}  // namespace ctxbroker::detail
