@@ -91,8 +91,8 @@ struct TenantMetrics {
 
 /// Resources that the broker could not free yet: the driver would have waited for hung work, or a
 /// thread outside of all guards still has the context current. The broker frees them when that work
-/// ends, or at a Broker::poll after the thread has left the context. Until then their bytes count as
-/// held.
+/// ends, or at a Broker::poll after the thread has left the context. Until then their bytes count
+/// as held.
 struct PutOffMetrics {
   TenantId tenant;          ///< The tenant that held them.
   std::string tenant_name;  ///< The tenant's name.

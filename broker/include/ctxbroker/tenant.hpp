@@ -107,7 +107,9 @@ class CTXB_API Tenant {
   /// Loads a library for the tenant. Its code then counts as the tenant's.
   ///
   /// The library's constructors run inside a guard, with no context current. All symbols that it
-  /// needs are resolved now. Its own symbols are not visible to other libraries.
+  /// needs are resolved now. Its own symbols are not visible to other libraries. One library loads at
+  /// a time. Do not call it in the constructor of a library: the system's loader lets no other thread
+  /// load meanwhile, and one that is in this function would never return.
   ///
   /// @param library  the file.
   /// @return a handle of the library, which the tenant holds until close.

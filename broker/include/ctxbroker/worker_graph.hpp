@@ -363,7 +363,7 @@ class CTXB_API WorkerGraph {
   /// @throws Error  `invalid_argument` for other memory, for memory of another device, and for a
   ///                graph with several processes; what DeviceMemory::export_descriptor throws here
   ///                and DeviceMemory::imported in the worker; what a restart of the process throws.
-  [[nodiscard]] WorkerDeviceBuffer lend(const DeviceMemory& memory);
+  [[nodiscard]] WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory);
 
   /// As Graph::submit. Inputs in host memory are read before the call returns. JobBuffers::after
   /// must be null.

@@ -17,6 +17,7 @@
 #include "gate/tenant_imports.hpp"
 #include "gate/tools.hpp"
 #include "observe/enum_names.hpp"
+#include "process/own_files.hpp"
 
 namespace ctxbroker::detail {
 namespace {

@@ -97,8 +97,8 @@ TEST_F(IpcTest, AnotherProcessWritesMemory) {
   ASSERT_EQ(d.cuMemAlloc_v2(&address, 4 * words), CUDA_SUCCESS);
   ASSERT_EQ(fill(address, 41, words, nullptr), CUDA_SUCCESS);
   const CUipcMemHandle handle = memory_handle(address);
-  expect_good_end(
-      run_child("IpcTest.DISABLED_OtherProcessAddsOneToSharedMemory", {{memory_variable, text_of(handle)}}));
+  expect_good_end(run_child("IpcTest.DISABLED_OtherProcessAddsOneToSharedMemory",
+                            {{memory_variable, text_of(handle)}}));
   EXPECT_EQ(word(address, 0), 42u);
   EXPECT_EQ(word(address, words - 1), 42u);
   EXPECT_EQ(text_of(memory_handle(address)), text_of(handle)) << "asked again, the same";
