@@ -231,7 +231,8 @@ class CTXB_API Graph {
   /// needs the same ones. Beyond the ends of a sequence, give the frame at the end again.
   ///
   /// @return a list that lives as long as the graph.
-  [[nodiscard]] const std::vector<JobInput>& job_inputs() const;
+  [[nodiscard]] const std::vector<JobInput>& job_inputs() const&;
+  [[nodiscard]] std::vector<JobInput> job_inputs() && { return job_inputs(); }
 
   /// Asks the plug-ins for the extents of the graph's outputs: how large the whole images are.
   ///

@@ -61,7 +61,8 @@ struct TenantOptions {
 class CTXB_API AdoptedLibrary {
  public:
   /// The library's file, as an absolute path without links in it.
-  [[nodiscard]] const std::filesystem::path& path() const noexcept;
+  [[nodiscard]] const std::filesystem::path& path() const& noexcept;
+  [[nodiscard]] std::filesystem::path path() && { return path(); }
 
   /// Finds an exported function or variable.
   ///
@@ -102,7 +103,8 @@ class CTXB_API Tenant {
   /// The tenant's number. Thread-safe.
   [[nodiscard]] TenantId id() const noexcept;
   /// The name that Broker::open_tenant was given, or "host". Thread-safe.
-  [[nodiscard]] const std::string& name() const noexcept;
+  [[nodiscard]] const std::string& name() const& noexcept;
+  [[nodiscard]] std::string name() && { return name(); }
 
   /// Loads a library for the tenant. Its code then counts as the tenant's.
   ///
