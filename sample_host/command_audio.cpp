@@ -389,7 +389,9 @@ void warn_of_clips(const ClipCount& clips) {
   }
   if (clips.not_a_number > 0) {
     log(Severity::warning, "audio",
-        std::to_string(clips.not_a_number) + " samples were not numbers and became silence");
+        std::to_string(clips.not_a_number) +
+            " samples were not numbers (NaN); a recording of whole numbers has silence for them, "
+            "one of floats has them as they are. Find the plug-in that makes them");
   }
 }
 
