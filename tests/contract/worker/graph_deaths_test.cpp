@@ -297,6 +297,7 @@ TEST_F(WorkerGraphTest, RestartTellsOfAStateThatWasNotSeen) {
   EXPECT_EQ(told("plug-in fir starts with the state of a new instance"), 1);
   kill(graph.process_id(), SIGKILL);
   wait_for_end(2);
+  with.worker.name.clear();  // the records have a name all the same
   graph = WorkerGraph::from(std::move(graph), with);
   EXPECT_EQ(told("plug-in fir moves to another process: its state is lost"), 1);
   // The control: it is seen here.
