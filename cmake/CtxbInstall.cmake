@@ -89,6 +89,9 @@ install(FILES ${CMAKE_BINARY_DIR}/ctxbroker_plugin_sdk-config-version.cmake
 # To copy, for somebody who begins a plug-in.
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/plugin_sdk/template
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ctxbroker COMPONENT sdk)
+# To read: pages point to them, and results.hpp of spectrum is for hosts that take its results.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/sample_plugins
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/ctxbroker COMPONENT sdk)
 
 set(CTXB_PKGCONFIG_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH CTXB_PKGCONFIG_TO_PREFIX /prefix/${CTXB_PKGCONFIG_DIR} /prefix)

@@ -2,7 +2,9 @@
 #include "catalogue.hpp"
 
 #include <algorithm>
+#include <iterator>
 
+#include "ctxbroker/policy.hpp"
 #include "exit_code.hpp"
 #include "logging.hpp"
 #include "suggestion.hpp"
@@ -39,21 +41,6 @@ std::string state_of(const ScannedLibrary& library) {
     text = std::string("has ") + to_string(library.state);
   }
   return text + ": " + library.reason;
-}
-
-// What to do about it; empty: nothing.
-const char* advice(const ScannedLibrary& library) {
-  switch (library.state) {
-    case LibraryState::crashed:
-    case LibraryState::hung:
-      return "; it is tried again when its file changes, or with sample_host list --rescan";
-    case LibraryState::disabled:
-      return "; sample_host list --enable enables it";
-    case LibraryState::missing:
-      return "; install it again, or forget it with sample_host list --rescan";
-    default:
-      return "";
-  }
 }
 
 Failure unknown_plugin(const std::string& name, const ScanResult& found) {
@@ -155,14 +142,66 @@ std::vector<const ScannedLibrary*> problems(const ScanResult& found) {
   return all;
 }
 
-std::vector<std::string> warnings(const ScanResult& found) {
+const char* advice(const ScannedLibrary& library) {
+  switch (library.state) {
+    case LibraryState::crashed:
+    case LibraryState::hung:
+      return "; it is tried again when its file changes, or with sample_host list --rescan";
+    case LibraryState::disabled:
+      return "; sample_host list --enable enables it";
+    case LibraryState::missing:
+      return "; install it again, or forget it with sample_host list --rescan";
+    default:
+      return "";
+  }
+}
+
+std::vector<std::string> general_warnings(const ScanResult& found) {
   std::vector<std::string> texts = found.notes;
+  for (const ScanDuplicate& one : found.duplicates) texts.push_back(one.text);
+  return texts;
+}
+
+std::vector<std::string> warnings(const ScanResult& found) {
+  std::vector<std::string> texts = general_warnings(found);
   for (const ScannedLibrary* library : problems(found)) {
     texts.push_back("library \"" + library->path.string() + "\" " + state_of(*library) +
                     advice(*library));
   }
-  for (const ScanDuplicate& one : found.duplicates) texts.push_back(one.text);
   return texts;
+}
+
+std::vector<std::filesystem::path> missing_folders(const ScanResult& found) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code error;
+  std::copy_if(found.folders.begin(), found.folders.end(), std::back_inserter(missing),
+               [&](const auto& folder) { return !std::filesystem::exists(folder, error); });
+  return missing;
+}
+
+void warn_of_unknown_ids(const Options& options,
+                         const std::vector<const PluginDescription*>& used) {
+  if (options.policy.empty()) return;
+  const Policy policy = read_policy(options.policy);
+  std::vector<std::string> known;
+  for (const PluginDescription* plugin : used) known.push_back(plugin->id);
+  const auto is_known = [&](const auto& entry) {
+    return std::find(known.begin(), known.end(), entry.first) != known.end();
+  };
+  if (std::all_of(policy.by_id.begin(), policy.by_id.end(), is_known)) return;
+  const ScanResult found = scan_plugins(options);
+  for (const ScannedLibrary& library : found.libraries) {
+    for (const PluginDescription& plugin : library.plugins) known.push_back(plugin.id);
+  }
+  for (const auto& entry : policy.by_id) {
+    if (is_known(entry)) continue;
+    const std::string guess = nearest(entry.first, known);
+    log(Severity::warning, "policy",
+        "--policy \"" + options.policy.string() + "\": $.by_id[\"" + entry.first +
+            "\"] has no effect, because no plug-in here has this id" +
+            (guess.empty() ? "; sample_host list shows the ids"
+                           : "; did you mean \"" + guess + "\"?"));
+  }
 }
 
 const PluginDescription& find_plugin(const ScanResult& found, const std::string& name) {

@@ -24,6 +24,16 @@ ScanResult scan_plugins(const Options& options);
 std::vector<const ScannedLibrary*> problems(const ScanResult& found);
 // One sentence for each of them, for each duplicate, and for what else the scan noticed.
 std::vector<std::string> warnings(const ScanResult& found);
+// Without those that are about one library.
+std::vector<std::string> general_warnings(const ScanResult& found);
+// What to do about a library that cannot be used: "; install it again, ...". Empty: nothing.
+const char* advice(const ScannedLibrary& library);
+// Folders that were searched and are not there.
+std::vector<std::filesystem::path> missing_folders(const ScanResult& found);
+
+// Warns of each id in the policy file that no plug-in here has: the first mistake of a person who
+// writes one. `used` are the command's own plug-ins. Scans only if an id is none of theirs.
+void warn_of_unknown_ids(const Options& options, const std::vector<const PluginDescription*>& used);
 
 // One plug-in of one library. `description` lives as long as `library` or a copy of it.
 struct Choice {

@@ -63,8 +63,9 @@ struct Chunk {
 class Sink {
  public:
   // `like` is null in a graph without inputs.
-  Sink(const PlannedPort& port, const Source* like, AudioFormat format, std::uint64_t frames)
-      : file_(port.file), format_(choose_output_format(format, port.file, frames)) {
+  Sink(const PlannedPort& port, const Source* like, const AudioFormat& format, std::uint64_t frames,
+       int depth)
+      : file_(port.file), format_(choose_output_format(format, port.file, frames, depth)) {
     AudioMetadata metadata;
     if (like != nullptr) metadata = like->reader().metadata();
     if (like != nullptr && format_.channels != like->reader().format().channels) {
@@ -151,7 +152,8 @@ class Mix {
       AudioFormat format = like != nullptr ? like->reader().format() : usual_audio_format(rate());
       if (port.channels != 0) format.channels = static_cast<int>(port.channels);
       results_.push_back(nullptr);
-      sinks_.push_back(std::make_unique<Sink>(port, like, format, length_.value_or(0) + tail_));
+      sinks_.push_back(std::make_unique<Sink>(port, like, format, length_.value_or(0) + tail_,
+                                              port.depth != 0 ? port.depth : options.depth));
     }
     chunk_frames_ = options.block * std::max<std::size_t>(1, 16384 / options.block);
   }
@@ -390,7 +392,9 @@ void warn_of_clips(const ClipCount& clips) {
   }
   if (clips.not_a_number > 0) {
     log(Severity::warning, "audio",
-        std::to_string(clips.not_a_number) + " samples were not numbers and became silence");
+        std::to_string(clips.not_a_number) +
+            " samples were not numbers (NaN); a recording of whole numbers has silence for them, "
+            "one of floats has them as they are. Find the plug-in that makes them");
   }
 }
 

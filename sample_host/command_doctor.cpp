@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sample_host doctor: what works on this machine, what protects it, what is missing.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -49,7 +50,7 @@ struct Findings {
   GateInfo gate;
   std::vector<DeviceShield> shields;
   std::string driver_error;  // empty when the driver is usable
-  std::vector<std::filesystem::path> folders;
+  std::vector<std::filesystem::path> folders, missing_folders;
   std::vector<std::string> plugins;  // short names
   std::vector<std::string> warnings;
   Json problems;
@@ -115,6 +116,7 @@ void look_at_driver(const Options& options, Findings& findings) {
 void look_at_plugins(const Options& options, Findings& findings) {
   const ScanResult found = scan_plugins(options);
   findings.folders = found.folders;
+  findings.missing_folders = missing_folders(found);
   findings.warnings = warnings(found);
   findings.problems = problems_to_json(found);
   for (const PluginDescription* plugin : found.plugins()) {
@@ -168,7 +170,11 @@ void print_text(const Findings& findings) {
   }
   if (findings.shields.empty()) add("", "shield: not tried without a driver");
   add("plug-ins", findings.plugins.empty() ? "none" : join(findings.plugins));
-  for (const auto& folder : findings.folders) add("", "searched: " + folder.string());
+  for (const auto& folder : findings.folders) {
+    const auto& missing = findings.missing_folders;
+    const bool is_there = std::find(missing.begin(), missing.end(), folder) == missing.end();
+    add("", "searched: " + folder.string() + (is_there ? "" : " (does not exist)"));
+  }
   for (std::size_t i = 0; i < findings.warnings.size(); ++i) {
     add(i == 0 ? "problems" : "", findings.warnings[i]);
   }
@@ -209,6 +215,10 @@ void print_json(const Findings& findings) {
   json["plugins"] = findings.plugins;
   json["folders"] = Json::array();
   for (const auto& folder : findings.folders) json["folders"].push_back(folder.string());
+  json["missing_folders"] = Json::array();
+  for (const auto& folder : findings.missing_folders) {
+    json["missing_folders"].push_back(folder.string());
+  }
   json["problems"] = findings.problems;
   json["warnings"] = findings.warnings;
   json["missing"] = findings.advice;

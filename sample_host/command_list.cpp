@@ -26,6 +26,10 @@ void print_json(const ScanResult& found) {
   for (const ScannedLibrary& library : found.libraries) {
     json["libraries"].push_back(to_json(library));
   }
+  json["missing_folders"] = nlohmann::ordered_json::array();
+  for (const auto& folder : missing_folders(found)) {
+    json["missing_folders"].push_back(folder.string());
+  }
   json["problems"] = problems_to_json(found);
   json["warnings"] = warnings(found);
   std::fputs(dump(json).c_str(), stdout);
@@ -35,8 +39,8 @@ void print_json(const ScanResult& found) {
 void print_states(const ScanResult& found) {
   for (const ScannedLibrary& library : found.libraries) {
     if (library.state == LibraryState::enabled) continue;
-    std::printf("%s  %s\n  %s\n", to_string(library.state), library.path.c_str(),
-                library.reason.c_str());
+    std::printf("%s  %s\n  %s%s\n", to_string(library.state), library.path.c_str(),
+                library.reason.c_str(), advice(library));
     if (library.strikes > 0) {
       std::printf("  strikes: %u\n", static_cast<unsigned>(library.strikes));
     }
@@ -51,7 +55,11 @@ void print_text(const ScanResult& found) {
   print_states(found);
   if (!plugins.empty()) return;
   std::puts("No plug-ins found. Searched:");
-  for (const auto& folder : found.folders) std::printf("  %s\n", folder.c_str());
+  for (const auto& folder : found.folders) {
+    std::error_code error;
+    std::printf("  %s%s\n", folder.c_str(),
+                std::filesystem::exists(folder, error) ? "" : " (does not exist)");
+  }
   std::puts("Name a folder with plug-ins by --plugin-path or in CTXBROKER_PLUGIN_PATH.");
 }
 
@@ -59,7 +67,10 @@ void print_text(const ScanResult& found) {
 
 ExitCode run_list(const Options& options) {
   const ScanResult found = scan_plugins(options);
-  for (const std::string& text : warnings(found)) log(Severity::warning, "plugin", text);
+  // The text itself has the state of each library.
+  for (const std::string& text : options.json ? warnings(found) : general_warnings(found)) {
+    log(Severity::warning, "plugin", text);
+  }
   if (options.json) {
     print_json(found);
   } else {

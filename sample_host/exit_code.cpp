@@ -19,7 +19,8 @@ constexpr std::array rows{
     ExitCodeRow{ExitCode::output, "output",
                 "the output file: folder missing, not writable, disk full, format not written"},
     ExitCodeRow{ExitCode::plugin, "plugin",
-                "a plug-in: not found, cannot be loaded, other ABI, init or processing failed"},
+                "a plug-in: not found, cannot be loaded, other ABI, init or processing failed, its "
+                "work faulted or took too long, its process ended"},
     ExitCodeRow{ExitCode::driver, "driver",
                 "the driver or device: unknown, missing, a call failed, not enough memory or "
                 "multiprocessors"},
@@ -50,7 +51,6 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
     case ErrorKind::no_device:
     case ErrorKind::driver_call:
     case ErrorKind::out_of_memory:
-    case ErrorKind::context_lost:
     case ErrorKind::lease_unavailable:
       return ExitCode::driver;
     case ErrorKind::kernel_image:
@@ -61,6 +61,7 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
     case ErrorKind::plugin_version:
     case ErrorKind::plugin_init:
     case ErrorKind::plugin_failed:
+    case ErrorKind::context_lost:  // all work on the device is that of plug-ins
       return ExitCode::plugin;
     case ErrorKind::output_file:
       return ExitCode::output;
@@ -141,7 +142,7 @@ std::string with_next_step(const Error& error, const std::string& where) {
 
 Failure::Failure(const Error& error, const std::string& where)
     : std::runtime_error(with_next_step(error, where)),
-      code_(is_end_of_worker(error) ? ExitCode::plugin : exit_code_of(error.kind())),
+      code_(exit_code_of(error.kind())),
       kind_(to_string(error.kind())),
       tenant_(error.origin().tenant) {}
 

@@ -78,8 +78,8 @@ void read_channels(const Json& value, const Location& location, PortReading& rea
 
 void read_depth(const Json& value, const Location& location, PortReading& reading) {
   const auto depth = json::whole_number(value, 32);
-  if (!depth || (*depth != 8 && *depth != 16 && *depth != 32)) {
-    location.refuse(described(value) + " is not a depth; allowed are 8, 16 and 32 bits");
+  if (!depth || (*depth != 8 && *depth != 16 && *depth != 24 && *depth != 32)) {
+    location.refuse(described(value) + " is not a depth; allowed are 8, 16, 24 and 32 bits");
   }
   reading.port.depth = static_cast<int>(*depth);
 }
@@ -144,6 +144,7 @@ void read_outputs(const Json& value, const Location& location, Reading& reading)
              [&](const std::string& name, const Json& output, const Location& where) {
                PortReading port{{name}, reading.folder, {}, {}};
                read_members(output, where, output_members, port);
+               for (const auto& item : output.items()) port.port.members.push_back(item.key());
                reading.plan.outputs.push_back(std::move(port.port));
                reading.likes.emplace_back(std::move(port.like), std::move(port.like_place));
              });

@@ -172,4 +172,32 @@ GraphPlan make_plan(const Options& options) {
   return plan;
 }
 
+void check_members(const GraphPlan& plan, Media media) {
+  const auto refuse = [&](const std::string& place, const std::string& why) {
+    throw Failure(ExitCode::usage, plan.document + ": $." + place + ": " + why + "; leave it out");
+  };
+  for (const PlannedPort& port : plan.outputs) {
+    for (const std::string& member : port.members) {
+      if (member == "file" || (member == "as") == port.is_results()) continue;
+      refuse("outputs." + port.name + "." + member,
+             port.is_results() ? "\"" + port.file.string() +
+                                     "\" gets an analyser's results, which have no " + member
+                               : "it is for an analyser's results, and \"" + port.file.string() +
+                                     "\" is not a .json file");
+    }
+  }
+  const Generated& made = plan.generated;
+  const bool is_image = media == Media::image;
+  const auto refuse_generated = [&](bool is_given, const char* member) {
+    if (!is_given) return;
+    refuse(std::string("generate.") + member,
+           is_image ? "images have none, and this is sample_host image"
+                    : "recordings have none, and this is sample_host audio");
+  };
+  refuse_generated(!is_image && made.width != 0, "width");
+  refuse_generated(!is_image && made.height != 0, "height");
+  refuse_generated(is_image && made.seconds > 0, "seconds");
+  refuse_generated(is_image && made.sample_rate != 0, "sample_rate");
+}
+
 }  // namespace ctxbroker::sample_host

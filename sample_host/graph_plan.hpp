@@ -24,9 +24,10 @@ struct PlannedPort {
   std::string name;                 // "plate"
   std::filesystem::path file = {};  // empty until it is bound
   std::uint32_t channels = 0;       // 0: as usual
-  int depth = 0;                    // outputs of images: bits per sample; 0: as the input's
+  int depth = 0;                    // outputs: bits per sample; 0: as the input's
   std::size_t like = 0;             // outputs: the input whose kind of file and metadata it gets
   ResultType as = ResultType::hex;  // outputs of results
+  std::vector<std::string> members = {};  // outputs: what the graph file says of it
 
   // An output whose file is JSON gets what an analyser gives.
   bool is_results() const { return file.extension() == ".json"; }
@@ -75,5 +76,9 @@ void bind_files(GraphPlan& plan, const std::vector<std::string>& inputs,
 // The graph file or the row that the options name, with its files, and for a graph without inputs
 // with the size or the length that there has to be. Throws Failure (usage).
 GraphPlan make_plan(const Options& options);
+
+// Throws Failure (usage) for a member of the graph file that has no meaning for the media or for
+// the type of the output's file.
+void check_members(const GraphPlan& plan, Media media);
 
 }  // namespace ctxbroker::sample_host

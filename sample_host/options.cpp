@@ -269,6 +269,12 @@ void add_image(CLI::App& app, Raw& raw) {
 void add_audio(CLI::App& app, Raw& raw) {
   CLI::App& command = *app.add_subcommand("audio", "Run a recording through audio plug-ins");
   add_run(command, raw, "WAV, FLAC, AIFF or Ogg to read", "WAV, FLAC or AIFF to write");
+  command
+      .add_option("--depth", raw.options.depth,
+                  "Bits per sample of the output: 16, 24 or 32 (float) for WAV and AIFF, 16 or 24 "
+                  "for FLAC. Default: the encoding of the input, or the nearest of another type")
+      ->type_name("BITS")
+      ->check(CLI::IsMember({16, 24, 32}));
   raw.options.block = 256;
   command.add_option("--block", raw.options.block, "Frames per block, 1 to 65536")
       ->type_name("FRAMES")

@@ -53,7 +53,7 @@ struct Options {
   std::optional<Placement> device;        // unset: as the policy says, else device 0
   std::string report;                     // file name, "-" for standard output, empty for none
   std::filesystem::path trace;            // file name for the timeline, empty for none
-  int depth = 0;                          // image: bits per sample of the output; 0: as the input
+  int depth = 0;                          // bits per sample of the output; 0: as the input
   int png_compression = 1;                // image: 0 to 9
   std::optional<FrameRange> frames;       // image: input and output are names of a sequence
   bool skip_existing = false;             // image: with frames, those whose output is there

@@ -193,6 +193,10 @@ std::string format_report(const Report& report, bool reasons) {
   if (report.audio && report.audio->clips.clipped > 0) {
     lines.push_back({"clipped", std::to_string(report.audio->clips.clipped) + " samples"});
   }
+  if (report.audio && report.audio->clips.not_a_number > 0) {
+    lines.push_back(
+        {"not a number", std::to_string(report.audio->clips.not_a_number) + " samples"});
+  }
   return format_table({{}, {}}, lines) + '\n' + plugin_table(report) + '\n' +
          format_leases(report.leases, reasons);
 }

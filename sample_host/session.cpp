@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "catalogue.hpp"
 #include "ctxbroker/preset.hpp"
 #include "exit_code.hpp"
 #include "logging.hpp"
@@ -63,11 +64,27 @@ std::vector<Preset> read_presets(const Options& options,
   return presets;
 }
 
-void apply_presets(const std::vector<Preset>& presets, std::size_t index, Engine& engine) {
-  for (const Preset& preset : presets) {
-    if (preset.plugin != engine.description(index).id) continue;
-    for (const PresetRemark& remark : engine.load_preset(index, preset)) {
-      log(Severity::warning, "preset", remark.text);
+// A state that the plug-in refuses is the file's fault: the plug-in is right to look at it.
+[[noreturn]] void refuse_state(const std::string& where, const Error& error) {
+  throw Failure(ExitCode::usage,
+                where + "$.state: " + error.message() +
+                    "; the file is damaged, or another version of the plug-in has written it; save "
+                    "the preset again, or leave it out");
+}
+
+// `presets` are in the order of the options.
+void apply_presets(const Options& options, const std::vector<Preset>& presets, std::size_t index,
+                   Engine& engine) {
+  for (std::size_t i = 0; i < presets.size(); ++i) {
+    if (presets[i].plugin != engine.description(index).id) continue;
+    const std::string where = "--preset \"" + options.presets[i].string() + "\": ";
+    try {
+      for (const PresetRemark& remark : engine.load_preset(index, presets[i])) {
+        log(Severity::warning, "preset", where + remark.text);
+      }
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::plugin_failed && presets[i].state) refuse_state(where, error);
+      throw Failure(error, where);
     }
   }
 }
@@ -90,13 +107,15 @@ void check_ports(const PlannedNode& node, const PluginDescription& plugin) {
   if (has_one_input && plugin.outputs[0].result_bytes == 0) return;
   std::string why = "it has no input";
   if (!has_media) {
-    why = "it only gives results, which sample_host writes to no file";
+    why = "it only gives an analyser's results, and a row ends in a picture or a recording";
   } else if (!plugin.inputs.empty()) {
     why = !has_one_input ? "it needs the inputs " + needed : "its first output gives results";
   }
   throw Failure(ExitCode::usage, node.where + plugin.id + " cannot run in a row; " + why +
                                      (has_media ? ". Connect it with a graph file (--graph)"
-                                                : ". A host of your own can take them"));
+                                                : ". Connect it with a graph file (--graph), whose "
+                                                  "output with the name of a .json file takes "
+                                                  "its results"));
 }
 
 // The port that feeds one of the graph's outputs. Null: the edge has another mistake, which the
@@ -205,11 +224,13 @@ Session::Session(const Options& options, const GraphPlan& plan, Media media)
     check_settings(plan.nodes[i], *chosen[i]);
   }
   if (!plan.is_row()) check_outputs(plan, chosen);
+  check_members(plan, media);
   check_automation();
+  warn_of_unknown_ids(options, chosen);
   const std::vector<Preset> presets = read_presets(options, chosen);
   engine_->create();
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    apply_presets(presets, i, *engine_);
+    apply_presets(options, presets, i, *engine_);
     apply_settings(plan.nodes[i], i, *engine_);
   }
 }

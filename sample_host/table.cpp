@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <string_view>
 
 #include "observe/number_text.hpp"
@@ -81,8 +82,13 @@ std::string format_seconds(double seconds) {
 
 std::string format_number(double value) {
   std::array<char, 64> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
-  return {text.data(), end.ptr};
+  char* const begin = text.data();
+  char* const end = begin + text.size();
+  const double size = std::abs(value);
+  const bool is_plain = size == 0 || (size >= 1e-6 && size < 1e15);  // 100000, and not 1e+05
+  const auto written = is_plain ? std::to_chars(begin, end, value, std::chars_format::fixed)
+                                : std::to_chars(begin, end, value);
+  return {begin, written.ptr};
 }
 
 }  // namespace ctxbroker::sample_host

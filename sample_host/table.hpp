@@ -22,6 +22,6 @@ std::string format_table(const std::vector<Column>& columns,
 
 std::string format_bytes(std::uint64_t bytes);  // "0 B", "512 B", "1.5 KiB", "31.6 MiB"
 std::string format_seconds(double seconds);     // "0 s", "12.3 us", "4.56 ms", "1.23 s"
-std::string format_number(double value);        // shortest text that reads back: "0.7", "20000"
+std::string format_number(double value);        // shortest text that reads back: "0.7", "100000"
 
 }  // namespace ctxbroker::sample_host

@@ -19,8 +19,14 @@
 # number as a macro (TINT_MODULE_COUNT for a plug-in named tint). The library exports only ctxb_plugin_entry and links no CUDA library. One of the sources
 # has to define the entry; set CTXB_ENTRY_ELSEWHERE to ON if a library does. It goes to
 # CTXB_PLUGIN_OUTPUT_DIRECTORY if that is set. If the program ctxb-scan is found, the library's manifest
-# NAME.ctxb.json is written beside it: install both. The function needs nvcc, which it looks for in
+# NAME.ctxb.json is written beside it. The function needs nvcc, which it looks for in
 # CTXB_NVCC, CUDA_HOME, PATH and the usual places.
+#
+#   ctxb_install_plugins(NAME ... DESTINATION lib/ctxbroker/plugins [COMPONENT component])
+#
+# Installs libraries with their manifests. Without its manifest, a host has to load a library to know
+# what is in it, and does not do that with --safe. Plug-ins that were left out (OPTIONAL) are passed
+# over.
 #
 # Device code carries line numbers (-lineinfo), so that the software device, compute-sanitizer and
 # profilers name the line of the source. They take some per cent of the PTX's size, and contain the
@@ -146,6 +152,7 @@ function(ctxb_add_plugin name)
                             "${missing}; install that part of it, or name another with CTXB_NVCC.")
       endif()
       message(STATUS "Plug-in ${name} is left out: the CUDA Toolkit has no ${missing}.")
+      set_property(GLOBAL APPEND PROPERTY CTXB_LEFT_OUT_PLUGINS ${name})
       return()
     endif()
   endif()
@@ -196,6 +203,32 @@ function(ctxb_add_plugin name)
       _ctxb_write_manifest(${name})
     endif()
   endif()
+endfunction()
+
+function(ctxb_install_plugins)
+  cmake_parse_arguments(arg "" "DESTINATION;COMPONENT" "" ${ARGN})
+  if(NOT arg_DESTINATION OR NOT arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "ctxb_install_plugins: write ctxb_install_plugins(NAME ... DESTINATION "
+                        "lib/ctxbroker/plugins), with the names that ctxb_add_plugin was given")
+  endif()
+  set(component)
+  if(arg_COMPONENT)
+    set(component COMPONENT ${arg_COMPONENT})
+  endif()
+  get_property(left_out GLOBAL PROPERTY CTXB_LEFT_OUT_PLUGINS)
+  foreach(name ${arg_UNPARSED_ARGUMENTS})
+    if(name IN_LIST left_out)
+      continue()
+    endif()
+    if(NOT TARGET ${name})
+      message(FATAL_ERROR "ctxb_install_plugins: there is no plug-in ${name}. Write ctxb_add_plugin("
+                          "${name} ...) before, or take the name out.")
+    endif()
+    install(TARGETS ${name} LIBRARY DESTINATION ${arg_DESTINATION} ${component})
+    # It is not there if the library cannot be loaded on this machine.
+    install(FILES $<TARGET_FILE_DIR:${name}>/$<TARGET_FILE_BASE_NAME:${name}>.ctxb.json
+            DESTINATION ${arg_DESTINATION} ${component} OPTIONAL)
+  endforeach()
 endfunction()
 
 # Beside the library, for hosts that want to know what is in it without loading it. The library is

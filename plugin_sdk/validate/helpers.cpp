@@ -76,6 +76,26 @@ void live_once(Rig& rig, std::uint64_t seed) {
   }
 }
 
+std::vector<Bytes> steady_run(Bench& bench, int count) {
+  std::vector<Bytes> first = bench.run_several(count);
+  if (difference(bench.run_several(count), first).empty()) return first;
+  throw Skipped(
+      "the same jobs give other results when they are repeated, so it would name a false cause; "
+      "process.discontinuity and process.deterministic say why");
+}
+
+std::vector<Bytes> steady_run(Rig& rig, const Setup& setup, int count) {
+  const auto on_a_new_one = [&] {
+    PluginInstance instance = rig.active(setup.sizes);
+    return Bench(rig, instance, setup).run_several(count);
+  };
+  std::vector<Bytes> first = on_a_new_one();
+  if (difference(on_a_new_one(), first).empty()) return first;
+  throw Skipped(
+      "another instance gives other results for the same jobs, so it would name a false cause; "
+      "process.deterministic says why");
+}
+
 std::size_t thread_count() {
   std::size_t count = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

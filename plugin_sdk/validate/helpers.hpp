@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rig.hpp"
 
@@ -24,6 +25,12 @@ std::string calls_between(const TenantMetrics& before, const TenantMetrics& afte
 // Creates, activates, runs two jobs, asks for the latency, deactivates and destroys. What the
 // plug-in answers is not looked at.
 void live_once(Rig& rig, std::uint64_t seed);
+
+// The outputs of so many jobs on the bench's instance, or on a new one, as run_several gives them.
+// Throws Skipped if the same jobs give something else at the second time: whatever the test then
+// saw, it would name a false cause.
+std::vector<Bytes> steady_run(Bench& bench, int count);
+std::vector<Bytes> steady_run(Rig& rig, const Setup& setup, int count);
 
 // How many threads this process has.
 std::size_t thread_count();

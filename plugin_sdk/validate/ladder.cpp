@@ -136,7 +136,7 @@ constexpr Test tests[] = {
      "A warm process makes no system call that waits.", realtime_waits},
 
     {"audio.latency", 4, plugin, N::activate, audio,
-     "Its latency is possible and constant, and it does not pass its input on early.",
+     "Its latency is possible and constant, and its output is not earlier than it says.",
      audio_latency},
     {"audio.events", 5, plugin, N::process, audio,
      "It takes changes of its parameters within a block, and a transport.", audio_events},

@@ -58,8 +58,7 @@ void life_process(Trial& trial) {
 void life_reactivate(Trial& trial) {
   Rig rig(trial);
   const Setup usual = usual_setup(rig, trial.seed);
-  PluginInstance fresh = rig.active(usual.sizes);
-  const std::vector<Bytes> should = Bench(rig, fresh, usual).run_several(2);
+  const std::vector<Bytes> should = steady_run(rig, usual, 2);
   PluginInstance instance = rig.create();
   for (const std::uint32_t width : {13u, 300u, usual.sizes.max_width}) {
     Setup setup = usual;
@@ -86,7 +85,7 @@ void life_instances(Trial& trial) {
   {
     PluginInstance one = rig.active(setup.sizes);
     Bench bench(rig, one, setup);
-    alone = bench.run_several(2);
+    alone = steady_run(bench, 2);
   }
   for (int i = 0; i < 3; ++i) {
     instances.push_back(rig.active(setup.sizes));
@@ -236,9 +235,10 @@ void context_device(Trial& trial) {
 void loss_reactivation(Trial& trial) {
   Rig rig(trial);
   const Setup setup = usual_setup(rig, trial.seed);
+  const std::vector<Bytes> should = steady_run(rig, setup, 2);
   PluginInstance instance = rig.active(setup.sizes);
   Bench bench(rig, instance, setup);
-  const std::vector<Bytes> should = bench.run_several(2);
+  bench.run_several(2);
   for (int loss = 0; loss < 3; ++loss) {
     rig.broker().force_loss(rig.library().tenant(), 0, "a test");
     if (loss == 1) rig.broker().poll();  // the plug-in is told at once, or with the next job

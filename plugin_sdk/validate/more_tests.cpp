@@ -141,12 +141,12 @@ void memory_steady(Trial& trial) {
 void memory_out_of_memory(Trial& trial) {
   Rig rig(trial);
   const Setup setup = usual_setup(rig, trial.seed);
-  std::vector<Bytes> should;
+  const std::vector<Bytes> should = steady_run(rig, setup, 2);
   take_seen();
   {
     PluginInstance instance = rig.active(setup.sizes);
     Bench bench(rig, instance, setup);
-    should = bench.run_several(2);
+    bench.run_several(2);
   }
   const std::uint64_t count = take_seen().allocations;
   if (count == 0) throw Skipped("it allocates nothing through the host");
@@ -183,12 +183,7 @@ void memory_driver_failures(Trial& trial) {
   }
   constexpr int out_of_memory = 2;
   const Setup setup = usual_setup(rig, trial.seed);
-  std::vector<Bytes> should;
-  {
-    PluginInstance instance = rig.active(setup.sizes);
-    Bench bench(rig, instance, setup);
-    should = bench.run_several(1);
-  }
+  const std::vector<Bytes> should = steady_run(rig, setup, 1);
   for (std::uint64_t n = 1; n <= 200; n += 1 + n / 12) {
     driver().stop_counting();
     driver().fail_call("*", n, out_of_memory);
@@ -220,7 +215,7 @@ void threads_other(Trial& trial) {
   const Setup setup = usual_setup(rig, trial.seed);
   PluginInstance instance = rig.active(setup.sizes);
   Bench bench(rig, instance, setup);
-  const std::vector<Bytes> should = bench.run_several(2);
+  const std::vector<Bytes> should = steady_run(bench, 2);
   for (int i = 0; i < 2; ++i) {
     std::vector<Bytes> got;
     std::string error;
@@ -247,7 +242,7 @@ void threads_at_once(Trial& trial) {
     instances.push_back(rig.active(setup.sizes));
     benches.emplace_back(rig, instances.back(), setup);
   }
-  const std::vector<Bytes> should = benches.front().run_several(2);
+  const std::vector<Bytes> should = steady_run(benches.front(), 2);
   std::vector<std::string> wrong(count);
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < count; ++i) {

@@ -120,7 +120,7 @@ void process_row_pitch(Trial& trial) {
   PluginInstance instance = rig.active(setup.sizes);
   Bench bench(rig, instance, setup);
   set_plan(lending());
-  const std::vector<Bytes> expected = bench.run_several(2);
+  const std::vector<Bytes> expected = steady_run(bench, 2);
   set_plan(lending(poisons[0], true));
   take_seen();
   const std::vector<Bytes> got = bench.run_several(2);
@@ -187,9 +187,7 @@ void process_deterministic(Trial& trial) {
 void process_discontinuity(Trial& trial) {
   Rig rig(trial);
   const Setup setup = usual_setup(rig, trial.seed);
-  PluginInstance fresh = rig.active(setup.sizes);
-  Bench expected(rig, fresh, setup);
-  const std::vector<Bytes> should = expected.run_several(3);
+  const std::vector<Bytes> should = steady_run(rig, setup, 3);
   PluginInstance used = rig.active(setup.sizes);
   Bench bench(rig, used, setup);
   bench.run_several(2, 700);
@@ -282,7 +280,7 @@ void process_job_stream(Trial& trial) {
   Bench bench(rig, instance, setup);
   Plan plan = lending();
   set_plan(plan);
-  const std::vector<Bytes> expected = bench.run_several(2);
+  const std::vector<Bytes> expected = steady_run(bench, 2);
   plan.holds = true;
   take_seen();
   set_plan(plan);
@@ -343,7 +341,7 @@ void process_in_place(Trial& trial) {
   PluginInstance instance = rig.active(setup.sizes);
   Bench bench(rig, instance, setup);
   set_plan(lending());
-  const std::vector<Bytes> expected = bench.run_several(2);
+  const std::vector<Bytes> expected = steady_run(bench, 2);
   set_plan(plan);
   const std::vector<Bytes> got = bench.run_several(2);
   set_plan({});

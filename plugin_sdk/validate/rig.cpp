@@ -222,6 +222,14 @@ std::vector<Bytes> Bench::run(const JobInfo& job, const JobEvents& events) {
   return got;
 }
 
+std::vector<float> Bench::sound_of(std::size_t input, std::uint32_t frames) const {
+  Bytes bytes(bytes_of(inputs_[input], frames, 1));
+  fill(bytes, inputs_[input], input, 0, frames);
+  std::vector<float> channel(frames);
+  std::memcpy(channel.data(), bytes.data(), channel.size() * sizeof(float));
+  return channel;
+}
+
 std::vector<Bytes> Bench::run_tile(const JobInfo& job) {
   const std::vector<ImageRegion> regions = graph_.input_regions(job);
   std::vector<Bytes> given, got;

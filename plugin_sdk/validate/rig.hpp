@@ -86,6 +86,8 @@ class Bench {
   // Runs so many jobs, of which the first is a discontinuity, and returns all outputs in a row.
   std::vector<Bytes> run_several(int count, std::int64_t first = 0);
   Graph& graph() noexcept { return graph_; }
+  // The first channel of a connected input of audio, from job 0 on.
+  std::vector<float> sound_of(std::size_t input, std::uint32_t frames) const;
   // The bytes of one sample of an output; 1 for results.
   std::size_t sample_bytes(std::size_t output) const;
 

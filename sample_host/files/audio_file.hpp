@@ -45,10 +45,10 @@ class AudioReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// Samples that did not fit into the output's whole numbers.
+// Samples that are not in the output as a person expects.
 struct ClipCount {
-  std::uint64_t clipped = 0;       // beyond full scale: stored as the nearest value there is
-  std::uint64_t not_a_number = 0;  // stored as silence
+  std::uint64_t clipped = 0;       // beyond full scale of whole numbers: stored as the nearest one
+  std::uint64_t not_a_number = 0;  // whole numbers: stored as silence; floats: stored as they are
 };
 
 // Whole numbers are rounded to the nearest, ties to even, and clipped; float files take every

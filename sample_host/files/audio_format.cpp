@@ -7,6 +7,7 @@
 #include <array>
 #include <span>
 
+#include "exit_code.hpp"
 #include "files/output_file.hpp"
 
 namespace ctxbroker::sample_host {
@@ -113,6 +114,21 @@ int type_of_extension(const std::filesystem::path& path) {
                                  "; use .wav, .flac, .aif or .aiff");
 }
 
+// libsndfile's encoding; 0: none.
+int encoding_of_depth(int depth, int type) {
+  if (depth == 16) return SF_FORMAT_PCM_16;
+  if (depth == 24) return SF_FORMAT_PCM_24;
+  return depth == 32 && type != SF_FORMAT_FLAC ? SF_FORMAT_FLOAT : 0;
+}
+
+[[noreturn]] void refuse_depth(const std::filesystem::path& path, int depth, int type) {
+  throw Failure(ExitCode::usage,
+                "output file \"" + path.string() + "\": depth " + std::to_string(depth) +
+                    ": samples of " + find_type(type)->name + " files have " +
+                    (type == SF_FORMAT_FLAC ? "16 or 24" : "16, 24 or 32 (float)") +
+                    " bits; give one of these, or another type of output");
+}
+
 }  // namespace
 
 AudioFormat usual_audio_format(int sample_rate) noexcept {
@@ -138,7 +154,7 @@ bool readable(const AudioFormat& format) noexcept {
 }
 
 AudioFormat choose_output_format(const AudioFormat& input, const std::filesystem::path& path,
-                                 std::uint64_t frames) {
+                                 std::uint64_t frames, int depth) {
   constexpr std::uint64_t wav_limit = 0xFFFFF000;  // of its 32-bit sizes, less room for headers
   const int input_type = input.code & SF_FORMAT_TYPEMASK;
   int type = type_of_extension(path);
@@ -148,7 +164,12 @@ AudioFormat choose_output_format(const AudioFormat& input, const std::filesystem
   } else {
     output.code = type | (input.code & SF_FORMAT_SUBMASK);
   }
-  if (!possible(output)) {
+  if (depth != 0) {
+    const int encoding = encoding_of_depth(depth, type);
+    if (encoding == 0) refuse_depth(path, depth, type);
+    output.code = (output.code & ~SF_FORMAT_SUBMASK) | encoding;
+  }
+  if (depth == 0 && !possible(output)) {
     for (const int encoding : alternatives(stored_bits(input))) {
       output.code = type | encoding;
       if (possible(output)) break;

@@ -29,9 +29,10 @@ bool readable(const AudioFormat& format) noexcept;
 // The output's format, from the input's and the extension of `path`: .wav, .flac, .aif or .aiff.
 // The same type keeps its sample encoding; another one takes the same encoding where it can, else
 // the nearest that loses nothing (FLAC: 24 bit for floats). `frames` chooses RF64 for a WAV beyond
-// 4 GiB. Throws Failure (output): an extension that is not written, or a format that cannot hold
-// this many channels or this sample rate.
+// 4 GiB. `depth` is 16 or 24 for whole numbers of so many bits, 32 for floats, or 0 for what the
+// input has. Throws Failure (output): an extension that is not written, or a format that cannot
+// hold this many channels or this sample rate; (usage): a depth that the type does not have.
 AudioFormat choose_output_format(const AudioFormat& input, const std::filesystem::path& path,
-                                 std::uint64_t frames);
+                                 std::uint64_t frames, int depth = 0);
 
 }  // namespace ctxbroker::sample_host

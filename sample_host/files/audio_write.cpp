@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sndfile.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -97,10 +98,12 @@ AudioWriter::~AudioWriter() {
 void AudioWriter::write(const float* interleaved, std::size_t frames) {
   const auto count = static_cast<sf_count_t>(frames);
   sf_count_t done = 0;
+  const std::size_t samples = frames * static_cast<std::size_t>(impl_->format.channels);
   if (impl_->bits == 0) {
+    impl_->clips.not_a_number += static_cast<std::uint64_t>(std::count_if(
+        interleaved, interleaved + samples, [](float sample) { return std::isnan(sample); }));
     done = sf_writef_float(impl_->file, interleaved, count);
   } else {
-    const std::size_t samples = frames * static_cast<std::size_t>(impl_->format.channels);
     impl_->stored.resize(samples);
     for (std::size_t i = 0; i < samples; ++i) {
       impl_->stored[i] = to_stored(interleaved[i], impl_->bits, impl_->clips);

@@ -11,8 +11,10 @@ __global__ void store_kernel(Matrix4 matrix, float* where) {
   where[threadIdx.x] = matrix.values[threadIdx.x];
 }
 
+// Light below 0 keeps its sign. A lift of 0 and an exponent of 1 change nothing.
 __device__ float toned(float value, float lift, float exponent) {
-  return powf(fmaxf(value + lift * (1 - value), 0.0f), exponent);
+  const float light = lift == 0.0f ? value : value + lift * (1 - value);
+  return exponent == 1.0f ? light : copysignf(powf(fabsf(light), exponent), light);
 }
 
 __global__ void tone_kernel(sdk::ImageView image, float lift, float exponent) {

@@ -13,7 +13,7 @@ namespace ctxbroker::sample {
 // Puts the matrix, which travels with the launch, where cuBLAS finds it.
 void store(const Matrix4& matrix, float* where, cudaStream_t stream);
 
-// rgb = pow(max(rgb + lift * (1 - rgb), 0), 1 / gamma), in place.
+// rgb = pow(rgb + lift * (1 - rgb), 1 / gamma), where light below 0 keeps its sign, in place.
 void tone(const sdk::ImageView& image, float lift, float gamma, cudaStream_t stream);
 
 }  // namespace ctxbroker::sample

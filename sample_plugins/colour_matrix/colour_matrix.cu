@@ -5,6 +5,11 @@
 
 using ctxbroker::sdk::PixelView;
 
+// 0 for a factor of 0, so that a colour that does not count cannot spoil the others.
+__device__ float times(float factor, float value) {
+  return factor == 0.0f ? 0.0f : factor * value;
+}
+
 extern "C" __global__ void colour_matrix(PixelView in, PixelView out, Matrix matrix) {
   const unsigned x = blockIdx.x * blockDim.x + threadIdx.x;
   if (x >= out.width) {
@@ -15,8 +20,9 @@ extern "C" __global__ void colour_matrix(PixelView in, PixelView out, Matrix mat
        y += gridDim.y * blockDim.y) {
     const float4 p = in.load(x, y);
     out.store(x, y,
-              make_float4(m[0] * p.x + m[1] * p.y + m[2] * p.z + matrix.offset[0],
-                          m[3] * p.x + m[4] * p.y + m[5] * p.z + matrix.offset[1],
-                          m[6] * p.x + m[7] * p.y + m[8] * p.z + matrix.offset[2], p.w));
+              make_float4(
+                  times(m[0], p.x) + times(m[1], p.y) + times(m[2], p.z) + matrix.offset[0],
+                  times(m[3], p.x) + times(m[4], p.y) + times(m[5], p.z) + matrix.offset[1],
+                  times(m[6], p.x) + times(m[7], p.y) + times(m[8], p.z) + matrix.offset[2], p.w));
   }
 }

@@ -127,7 +127,8 @@ __device__ inline void gaussian_column_pass(ImageView sums, PixelView in, PixelV
         const int centre = (i + reach) * column_tile + local;
         const float4 sum = weighted_sum(centre, plane, column_tile, weights, reach);
         const float4 original = in.load(first_column + x, first_row + y);
-        out.store(x, y, finish(straight(sum, original), original));
+        const float4 blurred = reach == 0 ? original : straight(sum, original);
+        out.store(x, y, finish(blurred, original));
       }
     }
     __syncthreads();

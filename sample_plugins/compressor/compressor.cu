@@ -15,7 +15,7 @@ extern "C" __global__ void measure(AudioView key, double* reduction, double thre
     peak = fmaxf(peak, fabsf(key.channel(c)[i]));
   }
   const double excess = peak > 0 ? 20 * log10(static_cast<double>(peak)) - threshold : 0;
-  reduction[i] = excess > 0 ? excess * slope : 0;
+  reduction[i] = excess > 0 && slope > 0 ? excess * slope : 0;
 }
 
 // The operation is spelled out, so that it is the same in both loops below.

@@ -66,7 +66,8 @@ __global__ void give_kernel(AudioView in, AudioView out, Piece piece, const floa
   if (i >= piece.frames) return;
   for (unsigned c = blockIdx.y; c < out.channels; c += gridDim.y) {
     const float room = sound[(2 * size_t{c} + 1) * length + piece.at + i];
-    out.channel(c)[piece.first + i] = dry * in.channel(c)[piece.first + i] + wet * room;
+    const float own = dry == 0.0f ? 0.0f : dry * in.channel(c)[piece.first + i];
+    out.channel(c)[piece.first + i] = wet == 0.0f ? own : own + wet * room;
   }
 }
 

@@ -27,7 +27,8 @@ extern "C" __global__ void delay(AudioView in, AudioView out, float* ring, unsig
       const float sample = source[i];
       const float stored = sample + feedback * delayed;
       line[(head + i) % capacity] = stored;
-      target[i] = dry * sample + wet * delayed;
+      const float own = dry == 0.0f ? 0.0f : dry * sample;
+      target[i] = wet == 0.0f ? own : own + wet * delayed;
       delayed = stored;
     }
   }

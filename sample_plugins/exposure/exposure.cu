@@ -3,8 +3,10 @@
 
 using ctxbroker::sdk::PixelView;
 
+// Light below 0 keeps its sign, and what is no number stays none. An exponent of 1 changes nothing.
 __device__ float expose(float value, float scale, float exponent) {
-  return powf(fmaxf(value, 0.0f) * scale, exponent);
+  const float light = value * scale;
+  return exponent == 1.0f ? light : copysignf(powf(fabsf(light), exponent), light);
 }
 
 extern "C" __global__ void exposure(PixelView in, PixelView out, float scale, float exponent) {

@@ -10,6 +10,6 @@ extern "C" __global__ void gain(AudioView in, AudioView out, float factor) {
   }
   for (unsigned c = blockIdx.y * blockDim.y + threadIdx.y; c < out.channels;
        c += gridDim.y * blockDim.y) {
-    out.channel(c)[i] = in.channel(c)[i] * factor;
+    out.channel(c)[i] = factor == 0.0f ? 0.0f : in.channel(c)[i] * factor;  // silence is silence
   }
 }

@@ -29,8 +29,10 @@ __device__ float4 combine(float4 front, float4 back, Operation operation) {
   return over(front, back);
 }
 
+// A weight of 0 is `from` and 1 is `to`, whatever the other one is.
 __device__ float mix(float from, float to, float weight) {
-  return from + (to - from) * weight;
+  if (weight == 0.0f) return from;
+  return weight == 1.0f ? to : from + (to - from) * weight;
 }
 
 // Without a mask, which is 1 everywhere, mask.data is 0.

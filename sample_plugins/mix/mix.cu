@@ -16,7 +16,8 @@ extern "C" __global__ void mix(sample::Strips strips, AudioView out, unsigned fi
     for (unsigned s = 0; s < strips.count; ++s) {
       const sample::Strip& strip = strips.strip[s];
       const unsigned channel = min(c, strip.in.channels - 1);
-      sum += strip.in.channel(channel)[i] * static_cast<float>(strip.level.at(i));
+      const float level = static_cast<float>(strip.level.at(i));
+      if (level != 0.0f) sum += strip.in.channel(channel)[i] * level;
     }
     out.channel(c)[i] = sum;
   }

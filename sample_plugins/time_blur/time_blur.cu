@@ -5,7 +5,8 @@ using ctxbroker::sdk::PixelView;
 using sample::Frames;
 
 // The mean of the frames. Colours are weighted by alpha, so that invisible pixels do not bleed.
-// Where a pixel is invisible in all frames, it keeps the job's own colour.
+// Where a pixel is invisible in all frames, it keeps the job's own colour, and so it does if there
+// is no other frame.
 extern "C" __global__ void time_blur(const __grid_constant__ Frames frames, PixelView own,
                                      PixelView out) {
   const unsigned x = blockIdx.x * blockDim.x + threadIdx.x;
@@ -23,7 +24,7 @@ extern "C" __global__ void time_blur(const __grid_constant__ Frames frames, Pixe
       sum.z += alpha * pixel.z;
       sum.w += alpha;
     }
-    if (sum.w > 0.0f) {
+    if (frames.count > 1 && sum.w > 0.0f) {
       out.store(x, y, make_float4(sum.x / sum.w, sum.y / sum.w, sum.z / sum.w, sum.w));
     } else {
       const float4 pixel = own.load(x, y);

@@ -15,6 +15,7 @@ extern "C" __global__ void unsharp_columns(ImageView sums, PixelView in, PixelVi
                                            float threshold) {
   sample::gaussian_column_pass(
       sums, in, out, weights, reach, [amount, threshold](float4 blurred, float4 original) {
+        if (amount == 0.0f) return original;
         return make_float4(original.x + amount * beyond(original.x - blurred.x, threshold),
                            original.y + amount * beyond(original.y - blurred.y, threshold),
                            original.z + amount * beyond(original.z - blurred.z, threshold),

@@ -20,9 +20,11 @@ extern "C" __global__ void vignette(ImageView in, ImageView out, float centre_x,
     const float part = fminf(fmaxf((distance - radius) / softness, 0.0f), 1.0f);
     const float amount = most * part * part * (3 - 2 * part);  // smooth at both ends
     float4 pixel = in.row(y)[x];
-    pixel.x += amount * (red - pixel.x);
-    pixel.y += amount * (green - pixel.y);
-    pixel.z += amount * (blue - pixel.z);
+    if (amount != 0.0f) {  // otherwise the pixel stays, infinities too
+      pixel.x += amount * (red - pixel.x);
+      pixel.y += amount * (green - pixel.y);
+      pixel.z += amount * (blue - pixel.z);
+    }
     out.row(y)[x] = pixel;
   }
 }

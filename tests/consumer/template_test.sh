@@ -27,6 +27,28 @@ for test in tint.default tint.red trim.default trim.half negative.colour validat
   grep -qE " $test \.+ +Passed" <<<"$out" || failed "$test did not pass"
 done
 
+# Installed, the plug-ins bring their manifests, so a host that runs no library knows them.
+run cmake --install build --prefix "$scratch/installed"
+expect_status 0
+for plugin in tint trim negative; do
+  for file in so ctxb.json; do
+    [[ -f "$scratch/installed/lib/ctxbroker/plugins/$plugin.$file" ]] || failed "$plugin.$file is not installed"
+  done
+done
+run env XDG_CACHE_HOME="$scratch/no_cache" "$HOME/ctxbroker/bin/sample_host" list --safe \
+  --plugin-path "$scratch/installed/lib/ctxbroker/plugins"
+expect_out "com.example.tint"
+expect_out "com.example.trim"
+expect_out "com.example.negative"
+# The control: without the manifest, --safe does not know it.
+rm "$scratch/installed/lib/ctxbroker/plugins/tint.ctxb.json"
+run env XDG_CACHE_HOME="$scratch/no_cache" "$HOME/ctxbroker/bin/sample_host" list --safe \
+  --plugin-path "$scratch/installed/lib/ctxbroker/plugins"
+[[ "$out" != *com.example.tint* ]] || failed "tint is known without its manifest"
+for file in spectrum/results.hpp tone/tone.cpp tone/tone.cu; do
+  [[ -f "$HOME/ctxbroker/share/ctxbroker/sample_plugins/$file" ]] || failed "$file is not installed"
+done
+
 # The controls: a wrong kernel is seen, and so is a breach of a rule.
 sed -i 's/pixel\.x \*= factor\.x/pixel.x += factor.x/' image/tint.cu
 run cmake --build build

@@ -110,11 +110,13 @@ class CTXB_API Broker {
   [[nodiscard]] bool has_driver() const noexcept;
   /// The driver in use. It lives as long as the broker is open. Thread-safe.
   /// @throws Error  `wrong_state` without a driver.
-  [[nodiscard]] const DriverInfo& driver() const;
+  [[nodiscard]] const DriverInfo& driver() const&;
+  [[nodiscard]] DriverInfo driver() && { return driver(); }
   /// The driver's devices, at least one, in the order of their ordinals. They live as long as the
   /// broker is open. Thread-safe.
   /// @throws Error  `wrong_state` without a driver.
-  [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
+  [[nodiscard]] const std::vector<DeviceInfo>& devices() const&;
+  [[nodiscard]] std::vector<DeviceInfo> devices() && { return devices(); }
 
   /// What the gate can do in this process. Thread-safe.
   /// @throws Error  `wrong_state` when the broker is closed.

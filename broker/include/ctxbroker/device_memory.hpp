@@ -83,7 +83,8 @@ class CTXB_API DeviceMemory {
   ~DeviceMemory() { reset(); }
 
   /// The device address (a CUdeviceptr), or 0 when it holds nothing.
-  [[nodiscard]] std::uint64_t address() const noexcept { return address_; }
+  [[nodiscard]] std::uint64_t address() const& noexcept { return address_; }
+  std::uint64_t address() const&& = delete;  // The memory ends with the object: keep it.
   /// The size, or 0 when it holds nothing. Memory that processes share has whole units.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   /// Whether it holds memory. It does not tell whether the tenant was closed.

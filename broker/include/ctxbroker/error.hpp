@@ -5,6 +5,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "ctxbroker/export.hpp"
 
@@ -59,8 +60,10 @@ class CTXB_API Error : public std::runtime_error {
 
   [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
   /// The text without the origin.
-  [[nodiscard]] const std::string& message() const noexcept { return message_; }
-  [[nodiscard]] const Origin& origin() const noexcept { return origin_; }
+  [[nodiscard]] const std::string& message() const& noexcept { return message_; }
+  [[nodiscard]] std::string message() && { return std::move(message_); }
+  [[nodiscard]] const Origin& origin() const& noexcept { return origin_; }
+  [[nodiscard]] Origin origin() && { return std::move(origin_); }
 
  private:
   ErrorKind kind_;

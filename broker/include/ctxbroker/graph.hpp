@@ -161,10 +161,11 @@ struct GraphOptions {
   /// wait for it. With it, submit takes a lock that the call holds too, so do without it on a
   /// real-time thread.
   ///
-  /// It is not called for a job whose work fails, and not after the graph's end. So a loop that
-  /// waits for it needs a time limit. When the time is over, call finish, which throws the error.
-  /// After the call, the host still has to finish the job. If `late` is not LateJobs::deliver, the
-  /// call can come after finish has returned.
+  /// It is called for a waiting job that is cancelled or cannot begin. It is not called for a job
+  /// whose work fails, and not after the graph's end. So a loop that waits for it needs a time
+  /// limit. When the time is over, call finish, which throws the error. After the call, the host
+  /// still has to finish the job. If `late` is not LateJobs::deliver, the call can come after
+  /// finish has returned.
   std::function<void(std::uint64_t)> on_done{};
   /// The most changes of parameters that a job may have: 0 to 65536.
   std::uint32_t changes_per_job = 1024;
@@ -231,7 +232,8 @@ class CTXB_API Graph {
   /// needs the same ones. Beyond the ends of a sequence, give the frame at the end again.
   ///
   /// @return a list that lives as long as the graph.
-  [[nodiscard]] const std::vector<JobInput>& job_inputs() const;
+  [[nodiscard]] const std::vector<JobInput>& job_inputs() const&;
+  [[nodiscard]] std::vector<JobInput> job_inputs() && { return job_inputs(); }
 
   /// Asks the plug-ins for the extents of the graph's outputs: how large the whole images are.
   ///
@@ -274,9 +276,10 @@ class CTXB_API Graph {
   ///                 frames that you name, whatever latency is in front of it.
   /// @return the job's number: 1, 2, 3, ...
   /// @throws Error  as process does; `plugin_failed` if the job needs other regions of its inputs
-  ///                than input_regions has said for it. This job is then not in flight, and the
-  ///                others still are. If it was an older job that failed, none is in flight any
-  ///                more: see finish.
+  ///                than input_regions has said for it. This job then has no number and is not in
+  ///                flight. The others still are, so finish them. If it was an older job that
+  ///                failed, none is in flight any more, and finish returns
+  ///                JobOutcome::forgotten for them.
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job, const JobEvents& events = {});
 
   /// Waits until a job's outputs are complete. Jobs finish in the order in which they were

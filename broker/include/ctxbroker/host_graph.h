@@ -214,7 +214,9 @@ typedef struct ctxb_job_info {
  * be reused when the call returns.
  * @param info     no larger than the graph's sizes.
  * @param job      gets the job's number: 1, 2, 3, ...
- * @return as ctxb_graph_process. The job is then not in flight. */
+ * @return as ctxb_graph_process. After an error, this job has no number and is not in flight. The
+ *         others still are, so finish them. If it was an older job that failed, none is in flight
+ *         any more, and ctxb_graph_finish gives CTXB_OUTCOME_FORGOTTEN for them. */
 CTXB_EXPORT ctxb_status ctxb_graph_submit(ctxb_graph* graph, const ctxb_job_buffers* buffers,
                                           const ctxb_job_info* info, uint64_t* job);
 /** Waits until the outputs of a job, and of all older ones, are complete. It does nothing for a job

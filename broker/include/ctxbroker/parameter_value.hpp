@@ -31,8 +31,10 @@ class ParameterValue {
     return numbers_[index];
   }
   /// The numbers, for a loop.
-  [[nodiscard]] constexpr const double* begin() const noexcept { return numbers_.data(); }
-  [[nodiscard]] constexpr const double* end() const noexcept { return numbers_.data() + count_; }
+  [[nodiscard]] constexpr const double* begin() const& noexcept { return numbers_.data(); }
+  [[nodiscard]] constexpr const double* end() const& noexcept { return numbers_.data() + count_; }
+  const double* begin() const&& = delete;  // The numbers end with the value: keep it.
+  const double* end() const&& = delete;
 
   friend bool operator==(const ParameterValue& a, const ParameterValue& b) noexcept {
     return std::equal(a.begin(), a.end(), b.begin(), b.end());

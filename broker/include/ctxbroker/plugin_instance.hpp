@@ -70,7 +70,8 @@ class CTXB_API PluginInstance {
   ~PluginInstance();
 
   /// The plug-in's descriptor. It lives as long as the instance. Thread-safe.
-  [[nodiscard]] const PluginDescription& description() const noexcept;
+  [[nodiscard]] const PluginDescription& description() const& noexcept;
+  [[nodiscard]] PluginDescription description() && { return description(); }
   /// The lease as it is now. LeaseInfo::asked is what was asked for this instance.
   [[nodiscard]] LeaseInfo lease() const;
   /// What the instance used so far. Thread-safe.

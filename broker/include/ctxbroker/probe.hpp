@@ -61,7 +61,8 @@ struct ProbeReport {
   std::vector<ProbeAnswer> answers;
 
   /// Returns the answer of that name, or null. It lives as long as `answers` does not change.
-  [[nodiscard]] CTXB_API const ProbeAnswer* find(std::string_view name) const noexcept;
+  [[nodiscard]] CTXB_API const ProbeAnswer* find(std::string_view name) const& noexcept;
+  const ProbeAnswer* find(std::string_view name) const&& = delete;
 };
 
 /// How to measure.

@@ -139,10 +139,12 @@ struct CTXB_API ScanResult {
 
   /// Returns the plug-ins of the enabled libraries, without those that are passed over, in the
   /// order of the libraries. They belong to this object.
-  [[nodiscard]] std::vector<const PluginDescription*> plugins() const;
+  [[nodiscard]] std::vector<const PluginDescription*> plugins() const&;
+  std::vector<const PluginDescription*> plugins() const&& = delete;
   /// Returns the plug-in of plugins() with this id, else the only one with this short name, else
   /// null. It belongs to this object.
-  [[nodiscard]] const PluginDescription* find(std::string_view name) const;
+  [[nodiscard]] const PluginDescription* find(std::string_view name) const&;
+  const PluginDescription* find(std::string_view name) const&& = delete;
 };
 
 /// Looks for plug-in libraries, and describes what is in them. No library is loaded into this

@@ -40,7 +40,8 @@ class CTXB_API Stream {
   ~Stream() { reset(); }
 
   /// The stream, or null when it holds nothing.
-  [[nodiscard]] CUstream get() const noexcept { return stream_; }
+  [[nodiscard]] CUstream get() const& noexcept { return stream_; }
+  CUstream get() const&& = delete;  // The stream ends with the object: keep it.
   /// Whether it holds a stream. It does not tell whether the tenant was closed.
   [[nodiscard]] explicit operator bool() const noexcept { return stream_ != nullptr; }
 

@@ -61,7 +61,8 @@ struct TenantOptions {
 class CTXB_API AdoptedLibrary {
  public:
   /// The library's file, as an absolute path without links in it.
-  [[nodiscard]] const std::filesystem::path& path() const noexcept;
+  [[nodiscard]] const std::filesystem::path& path() const& noexcept;
+  [[nodiscard]] std::filesystem::path path() && { return path(); }
 
   /// Finds an exported function or variable.
   ///
@@ -102,14 +103,15 @@ class CTXB_API Tenant {
   /// The tenant's number. Thread-safe.
   [[nodiscard]] TenantId id() const noexcept;
   /// The name that Broker::open_tenant was given, or "host". Thread-safe.
-  [[nodiscard]] const std::string& name() const noexcept;
+  [[nodiscard]] const std::string& name() const& noexcept;
+  [[nodiscard]] std::string name() && { return name(); }
 
   /// Loads a library for the tenant. Its code then counts as the tenant's.
   ///
   /// The library's constructors run inside a guard, with no context current. All symbols that it
-  /// needs are resolved now. Its own symbols are not visible to other libraries. One library loads at
-  /// a time. Do not call it in the constructor of a library: the system's loader lets no other thread
-  /// load meanwhile, and one that is in this function would never return.
+  /// needs are resolved now. Its own symbols are not visible to other libraries. One library loads
+  /// at a time. Do not call it in the constructor of a library: the system's loader lets no other
+  /// thread load meanwhile, and one that is in this function would never return.
   ///
   /// @param library  the file.
   /// @return a handle of the library, which the tenant holds until close.

@@ -158,7 +158,8 @@ class CTXB_API WorkerBuffer {
   WorkerBuffer& operator=(WorkerBuffer&& other) noexcept;
   ~WorkerBuffer();
 
-  [[nodiscard]] void* data() const noexcept;         ///< Page-aligned; null after a move.
+  [[nodiscard]] void* data() const& noexcept;        ///< Page-aligned; null after a move.
+  void* data() const&& = delete;                     // The block ends with the buffer: keep it.
   [[nodiscard]] std::size_t bytes() const noexcept;  ///< 0 after a move.
   /// The number that messages use for the block. A worker never uses a handle again for another
   /// block.

@@ -34,7 +34,8 @@ class CTXB_API WorkerDeviceBuffer {
   ~WorkerDeviceBuffer();
 
   /// DeviceMemory::address of what is lent, or 0 when it holds nothing.
-  [[nodiscard]] std::uint64_t address() const noexcept;
+  [[nodiscard]] std::uint64_t address() const& noexcept;
+  std::uint64_t address() const&& = delete;
   /// DeviceMemory::bytes of what is lent, or 0 when it holds nothing.
   [[nodiscard]] std::uint64_t bytes() const noexcept;
   /// Whether it holds something.

@@ -254,16 +254,21 @@ class CTXB_API WorkerGraph {
   ~WorkerGraph();
 
   /// The driver in the worker, or in the first one of several. It lives as long as the graph.
-  [[nodiscard]] const DriverInfo& driver() const;
+  [[nodiscard]] const DriverInfo& driver() const&;
+  [[nodiscard]] DriverInfo driver() && { return driver(); }
   /// The driver's devices.
-  [[nodiscard]] const std::vector<DeviceInfo>& devices() const;
+  [[nodiscard]] const std::vector<DeviceInfo>& devices() const&;
+  [[nodiscard]] std::vector<DeviceInfo> devices() && { return devices(); }
   /// The graph's inputs, as the last activate or the description has them.
-  [[nodiscard]] const std::vector<GraphPort>& inputs() const;
-  [[nodiscard]] const std::vector<GraphPort>& outputs() const;  ///< Likewise, the outputs.
+  [[nodiscard]] const std::vector<GraphPort>& inputs() const&;
+  [[nodiscard]] std::vector<GraphPort> inputs() && { return inputs(); }
+  [[nodiscard]] const std::vector<GraphPort>& outputs() const&;  ///< Likewise, the outputs.
+  [[nodiscard]] std::vector<GraphPort> outputs() && { return outputs(); }
   /// A plug-in's descriptor, as the worker says it. It lives as long as the graph. The results of
   /// an analyser have as many bytes as its port's `result_bytes`, so look there before you make a
   /// buffer, even if you know the plug-in.
-  [[nodiscard]] const PluginDescription& description(std::size_t node) const;
+  [[nodiscard]] const PluginDescription& description(std::size_t node) const&;
+  [[nodiscard]] PluginDescription description(std::size_t node) && { return description(node); }
   /// Asks the worker for a plug-in's lease and figures.
   [[nodiscard]] WorkerNodeState node_state(std::size_t node);
   /// As Broker::metrics, for the broker in the process of a node, since that process's start.
@@ -314,7 +319,8 @@ class CTXB_API WorkerGraph {
 
   /// As Graph::job_inputs. Valid until the next activate. If the plug-ins need other frames after a
   /// restart, calls throw `wrong_state` until then.
-  [[nodiscard]] const std::vector<JobInput>& job_inputs() const;
+  [[nodiscard]] const std::vector<JobInput>& job_inputs() const&;
+  [[nodiscard]] std::vector<JobInput> job_inputs() && { return job_inputs(); }
   /// As Graph::output_extents.
   [[nodiscard]] std::vector<ImageRegion> output_extents(const JobInfo& job);
   /// As Graph::input_regions. Ask for the regions of a job right before you submit it.

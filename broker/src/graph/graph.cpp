@@ -339,7 +339,7 @@ std::vector<ImageRegion> Graph::input_regions(const JobInfo& job) {
   return alive(impl_).input_regions(job);
 }
 
-const std::vector<JobInput>& Graph::job_inputs() const {
+const std::vector<JobInput>& Graph::job_inputs() const& {
   return alive(impl_).job_inputs;
 }
 

@@ -106,11 +106,11 @@ bool Broker::has_driver() const noexcept {
   return impl_ != nullptr && impl_->has_driver();
 }
 
-const DriverInfo& Broker::driver() const {
+const DriverInfo& Broker::driver() const& {
   return open_impl().driver().info;
 }
 
-const std::vector<DeviceInfo>& Broker::devices() const {
+const std::vector<DeviceInfo>& Broker::devices() const& {
   return open_impl().driver().devices;
 }
 

@@ -12,7 +12,7 @@ PluginInstance::PluginInstance(PluginInstance&&) noexcept = default;
 PluginInstance& PluginInstance::operator=(PluginInstance&&) noexcept = default;
 PluginInstance::~PluginInstance() = default;
 
-const PluginDescription& PluginInstance::description() const noexcept {
+const PluginDescription& PluginInstance::description() const& noexcept {
   return impl_->description();
 }
 

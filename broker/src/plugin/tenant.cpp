@@ -27,7 +27,7 @@ const std::shared_ptr<detail::TenantImpl>& detail::Access::of(Tenant& tenant) {
   return tenant.impl_;
 }
 
-const std::filesystem::path& AdoptedLibrary::path() const noexcept {
+const std::filesystem::path& AdoptedLibrary::path() const& noexcept {
   return image_->path;
 }
 
@@ -50,7 +50,7 @@ TenantId Tenant::id() const noexcept {
   return identity_->id;
 }
 
-const std::string& Tenant::name() const noexcept {
+const std::string& Tenant::name() const& noexcept {
   return identity_->name;
 }
 

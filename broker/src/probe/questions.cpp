@@ -10,7 +10,7 @@ const char* to_string(ProbeOutcome outcome) noexcept {
   return detail::name_of(detail::outcome_names, outcome);
 }
 
-const ProbeAnswer* ProbeReport::find(std::string_view name) const noexcept {
+const ProbeAnswer* ProbeReport::find(std::string_view name) const& noexcept {
   const auto found = std::find_if(answers.begin(), answers.end(),
                                   [&](const ProbeAnswer& one) { return one.name == name; });
   return found == answers.end() ? nullptr : &*found;

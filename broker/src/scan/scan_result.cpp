@@ -119,7 +119,7 @@ const char* to_string(LibrarySource source) noexcept {
   return detail::name_of(source_names, source);
 }
 
-std::vector<const PluginDescription*> ScanResult::plugins() const {
+std::vector<const PluginDescription*> ScanResult::plugins() const& {
   std::set<std::pair<std::string_view, std::string_view>> passed_over;
   for (const ScanDuplicate& one : duplicates) {
     passed_over.emplace(one.plugin, one.passed_over.native());
@@ -131,7 +131,7 @@ std::vector<const PluginDescription*> ScanResult::plugins() const {
   return all;
 }
 
-const PluginDescription* ScanResult::find(std::string_view name) const {
+const PluginDescription* ScanResult::find(std::string_view name) const& {
   const PluginDescription* found = nullptr;
   bool several = false;
   for (const PluginDescription* plugin : plugins()) {

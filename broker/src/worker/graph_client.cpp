@@ -40,6 +40,7 @@ void pass_record(const RecordSink& sink, const std::string& worker, const void* 
   const auto severity = json::whole_number(json.at("severity"), 3);
   record.severity = static_cast<Severity>(severity.value_or(3));
   record.tenant_name = take_message(json.at("tenant").get<std::string>().c_str());
+  if (record.tenant_name.empty()) record.tenant_name = worker;
   record.topic = "worker";  // static texts only
   for (const char* topic : topics) {
     if (json.at("topic") == topic) record.topic = topic;

@@ -177,7 +177,7 @@ WorkerDeviceBuffer::~WorkerDeviceBuffer() {
   if (memory_->jobs != 0) return;
   if (const auto owner = memory_->owner.lock()) owner->client.take_back(*memory_);
 }
-std::uint64_t WorkerDeviceBuffer::address() const noexcept {
+std::uint64_t WorkerDeviceBuffer::address() const& noexcept {
   return memory_ ? memory_->address : 0;
 }
 std::uint64_t WorkerDeviceBuffer::bytes() const noexcept {

@@ -412,6 +412,7 @@ bool Served::is_registered(std::uint64_t block) {
   } catch (const Error& error) {  // if CUDA has ended, the job says so
     Record record;
     record.severity = Severity::warning;
+    record.tenant_name = "host";
     record.topic = "graph";
     record.text =
         std::string("jobs are copied once more, because shared memory cannot be pinned: ") +

@@ -134,6 +134,7 @@ WorkerGraph WorkerGraph::from(WorkerGraph&& graph, const WorkerGraphOptions& opt
     if (error.kind() != ErrorKind::context_lost) throw;  // the states that were seen last count
   }
   const detail::Recorder recorder(options.worker.records);
+  const std::string name = options.worker.name.empty() ? "graph" : options.worker.name;
   for (std::size_t i = 0; i < old.graph().nodes.size(); ++i) {
     const auto place = old.place(i);
     const auto worker = place.part.worker();  // without one, a record has said it
@@ -142,7 +143,7 @@ WorkerGraph WorkerGraph::from(WorkerGraph&& graph, const WorkerGraphOptions& opt
         has_ended ? "its state is lost, because its process ended before the state was saved"
                   : nullptr;
     restore(place.part.last_preset(place.node), without_state, made, i, [&](const auto& text) {
-      recorder.record(Severity::warning, host_tenant, options.worker.name, "worker",
+      recorder.record(Severity::warning, host_tenant, name, "worker",
                       moves(made.description(i), text));
     });
   }

@@ -92,7 +92,7 @@ WorkerBuffer::~WorkerBuffer() {
   if (block_->jobs != 0) return;
   if (const auto owner = block_->find_owner()) owner->take_back(*block_);
 }
-void* WorkerBuffer::data() const noexcept {
+void* WorkerBuffer::data() const& noexcept {
   return block_ ? block_->memory.get() : nullptr;
 }
 std::size_t WorkerBuffer::bytes() const noexcept {

@@ -44,21 +44,21 @@ WorkerGraph::WorkerGraph(WorkerGraph&&) noexcept = default;
 WorkerGraph& WorkerGraph::operator=(WorkerGraph&&) noexcept = default;
 WorkerGraph::~WorkerGraph() = default;
 
-const DriverInfo& WorkerGraph::driver() const {
+const DriverInfo& WorkerGraph::driver() const& {
   return impl_->parts().front()->driver();
 }
-const std::vector<DeviceInfo>& WorkerGraph::devices() const {
+const std::vector<DeviceInfo>& WorkerGraph::devices() const& {
   return impl_->parts().front()->devices();
 }
-const std::vector<GraphPort>& WorkerGraph::inputs() const {
+const std::vector<GraphPort>& WorkerGraph::inputs() const& {
   return impl_->graph().inputs;
 }
 
-const std::vector<GraphPort>& WorkerGraph::outputs() const {
+const std::vector<GraphPort>& WorkerGraph::outputs() const& {
   return impl_->graph().outputs;
 }
 
-const PluginDescription& WorkerGraph::description(std::size_t node) const {
+const PluginDescription& WorkerGraph::description(std::size_t node) const& {
   const auto at = impl_->place(node);
   return at.part.description(at.node);
 }
@@ -133,7 +133,7 @@ bool WorkerGraph::active() const noexcept {
   return impl_->active();
 }
 
-const std::vector<JobInput>& WorkerGraph::job_inputs() const {
+const std::vector<JobInput>& WorkerGraph::job_inputs() const& {
   return impl_->job_inputs();
 }
 std::vector<ImageRegion> WorkerGraph::output_extents(const JobInfo& job) {

@@ -108,6 +108,70 @@ TEST_F(BrokerTest, AGraphGoesOnAfterAFailure) {
   }
 }
 
+class FailureInFlightTest : public BrokerTest, public ::testing::WithParamInterface<LeaseKind> {
+ protected:
+  std::uint64_t submit(Graph& graph, std::vector<float>& pixel) {
+    return graph.submit({{pixel.data()}, {pixel.data()}}, {});
+  }
+  std::vector<float> pixel() const { return {1, 2, 3, 4}; }
+};
+
+TEST_P(FailureInFlightTest, FailedSubmitLeavesOlderJobsInFlight) {
+  PluginInstance doubling = active("affine", GetParam()),
+                 bad = active("every_second_fails", GetParam());
+  doubling.set_parameter("factor", 2);
+  GraphOptions options;
+  options.jobs_in_flight = 3;
+  Graph graph(broker, {&doubling, &bad}, test_sizes, options);
+  std::vector<std::vector<float>> pixels(6, pixel());
+  std::vector<std::uint64_t> jobs;
+  for (std::vector<float>& each : pixels) {
+    const bool fails = (&each - pixels.data()) % 2 == 0;
+    if (fails) {
+      error_text(ErrorKind::plugin_failed, [&] { submit(graph, each); });
+      EXPECT_EQ(each, pixel()) << "the failed job writes nothing";
+    } else {
+      jobs.push_back(submit(graph, each));
+      EXPECT_EQ(jobs.back(), jobs.size()) << "what failed has no number";
+      EXPECT_EQ(each, pixel()) << "it is in flight";
+    }
+  }
+  ASSERT_EQ(jobs.size(), 3U);
+  for (const std::uint64_t job : jobs) EXPECT_EQ(graph.finish(job), JobOutcome::done);
+  for (std::size_t i = 1; i < pixels.size(); i += 2) {
+    EXPECT_THAT(pixels[i], testing::ElementsAre(2, 4, 6, 8)) << i;
+  }
+}
+
+// The control: after a failed finish, the jobs behind it are gone.
+TEST_P(FailureInFlightTest, FailedFinishLosesJobsInFlight) {
+  BrokerOptions impatient = options();
+  impatient.job_timeout = impatient.end_timeout = std::chrono::milliseconds(50);
+  Broker other = Broker::open(impatient);
+  InstanceOptions how;
+  how.lease = LeaseChoice(GetParam());
+  PluginInstance slow = other.create(other.load(test_plugin("behaviours")), "rests", how);
+  slow.activate(test_sizes);
+  GraphOptions several;
+  several.jobs_in_flight = 3;
+  Graph graph(other, {&slow}, test_sizes, several);
+  std::vector<float> first = pixel(), second = pixel();
+  const std::uint64_t one = submit(graph, first), two = submit(graph, second);
+  EXPECT_THROW(static_cast<void>(graph.finish(one)), Error);
+  EXPECT_EQ(graph.finish(one), JobOutcome::forgotten);
+  EXPECT_EQ(graph.finish(two), JobOutcome::forgotten);
+  EXPECT_EQ(second, pixel());
+}
+
+INSTANTIATE_TEST_SUITE_P(Leases, FailureInFlightTest,
+                         ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
+                                           LeaseKind::green),
+                         [](const auto& one) {
+                           return one.param == LeaseKind::private_own
+                                      ? std::string("own")
+                                      : std::string(to_string(one.param));
+                         });
+
 TEST_F(BrokerTest, AnsweringAgainForEverIsAnError) {
   PluginInstance instance = active("always_again");
   EXPECT_THAT(error_text(ErrorKind::plugin_failed, [&] { run({&instance}); }),

@@ -124,6 +124,27 @@ TEST_F(AudioCommand, ClippingIsToldAndCounted) {
   EXPECT_GT(json_at("report.json")["audio"]["clipped_samples"], 100);
 }
 
+TEST_F(AudioCommand, DepthChoosesTheEncoding) {
+  const std::string in = wav("in.wav", 500);
+  const auto format = [&](const char* name, const char* depth) {
+    run_well({"audio", in, "-o", at(name), "--plugin", "gain", "--json", at("report.json"),
+              "--depth", depth});
+    return json_at("report.json")["output"]["format"].get<std::string>();
+  };
+  EXPECT_THAT(format("16.wav", "16"), testing::HasSubstr("WAV, 16 bit PCM"));
+  EXPECT_THAT(format("24.wav", "24"), testing::HasSubstr("WAV, 24 bit PCM"));
+  EXPECT_THAT(format("32.wav", "32"), testing::HasSubstr("WAV, 32 bit float"));
+  EXPECT_THAT(format("24.aiff", "24"), testing::HasSubstr("AIFF, 24 bit PCM"));
+  EXPECT_THAT(format("32.aif", "32"), testing::HasSubstr("AIFF, 32 bit float"));
+  EXPECT_THAT(format("16.flac", "16"), testing::HasSubstr("FLAC, 16 bit PCM"));
+  EXPECT_THAT(format("24.flac", "24"), testing::HasSubstr("FLAC, 24 bit PCM"));
+  Start start;
+  start.arguments = {"audio", in, "-o", at("32.flac"), "--plugin", "gain", "--depth", "32"};
+  expect_error(start, ExitCode::usage, {"32.flac\": depth 32:", "FLAC", "16 or 24"});
+  start.arguments.back() = "8";
+  expect_error(start, ExitCode::usage, {"--depth", "8"});
+}
+
 TEST_F(AudioCommand, ExtensionOfTheOutputChoosesItsFormat) {
   const std::string in = wav("in.wav", 500);
   const auto type = [&](const char* name) {

@@ -77,7 +77,8 @@ TEST_F(BadInput, PluginWithSeveralInputsIsRefusedInARow) {
 TEST_F(BadInput, AnalyserIsRefusedInARow) {
   wav("in.wav", 4);
   expect_error(audio({"--plugin", "spectrum"}), ExitCode::usage,
-               {"spectrum cannot run in a row", "it only gives results", "A host of your own"});
+               {"spectrum cannot run in a row", "it only gives an analyser's results", "(--graph)",
+                ".json file"});
 }
 
 TEST_F(BadInput, UnknownPluginIsRefused) {

@@ -70,7 +70,7 @@ TEST_F(FailureTest, ReportOfASuccessSaysSo) {
 
 TEST_F(FailureTest, AFaultIsNamedWithItsLine) {
   const json all = failed(image(library("memory_faults") + ":access=write,offset=1024"),
-                          ExitCode::driver, "context-lost");
+                          ExitCode::plugin, "context-lost");
   EXPECT_EQ(all["error"]["library"], "memory_faults");
   EXPECT_THAT(all["error"]["text"].get<std::string>(),
               AllOf(HasSubstr("the work of plug-in memory_faults failed (kernel touch)"),
@@ -82,9 +82,25 @@ TEST_F(FailureTest, AFaultIsNamedWithItsLine) {
   const json frame =
       failed({"image", at("in.%04d.png"), "-o", at("out.%04d.png"), "--frames", "1", "--plugin",
               library("memory_faults") + ":access=write,offset=1024", "--json", at("report.json")},
-             ExitCode::driver, "context-lost");
+             ExitCode::plugin, "context-lost");
   EXPECT_THAT(frame["error"]["text"].get<std::string>(),
               AllOf(HasSubstr("frame 1"), HasSubstr("memory_faults.cu:16")));
+}
+
+// Who watches exit codes need not know where the plug-in runs.
+TEST_F(FailureTest, FaultHasOneExitCodeWithAndWithoutIsolation) {
+  const std::vector<std::string> faulty =
+      image(library("memory_faults") + ":access=write,offset=1024");
+  std::vector<std::string> isolated = faulty;
+  isolated.emplace_back("--isolate");
+  failed(faulty, ExitCode::plugin, "context-lost");
+  failed(isolated, ExitCode::plugin, "context-lost");
+  const std::vector<std::string> late =
+      image(library("behaviours") + "#com.example.test.lingers", {"--job-timeout", "30"});
+  std::vector<std::string> late_isolated = late;
+  late_isolated.emplace_back("--isolate");
+  failed(late, ExitCode::plugin, "context-lost");
+  failed(late_isolated, ExitCode::plugin, "context-lost");
 }
 
 // The report of a failure must not overwrite a file that is not a report.

@@ -149,6 +149,57 @@ TEST_F(GraphEnds, ResultsOfEachBlockAreARowOfTheFile) {
   }
 }
 
+TEST_F(GraphEnds, DepthOfARecordingIsTheFiles) {
+  const auto made = [&](const std::string& file, int depth) {
+    run_well({"audio", "--graph",
+              graph(R"("outputs": {"o": {"file": ")" + file + R"(", "depth": )" +
+                    std::to_string(depth) + R"(}}, "nodes": {"t": {"plugin": "tone"}},
+                       "edges": [{"from": "t", "to": "o"}],
+                       "generate": {"seconds": 0.1, "sample_rate": 8000})"),
+              "--json", at("report.json"), "--depth", "24"});  // the file's depth is stronger
+    return json_at("report.json")["output"]["format"].get<std::string>();
+  };
+  EXPECT_THAT(made("a.wav", 16), HasSubstr("16 bit PCM"));
+  EXPECT_THAT(made("b.wav", 32), HasSubstr("32 bit float"));
+  EXPECT_THAT(made("c.flac", 16), HasSubstr("FLAC, 16 bit PCM"));
+}
+
+// Accepted and ignored would be the worst answer.
+TEST_F(GraphEnds, MemberWithoutMeaningIsRefusedWithItsPlace) {
+  const auto tone = [&](const std::string& output, const std::string& generate) {
+    return graph(R"("outputs": {"o": {)" + output + R"(}}, "nodes": {"t": {"plugin": "tone"}},
+                    "edges": [{"from": "t", "to": "o"}], "generate": {)" +
+                 generate + "}");
+  };
+  const std::string length = R"("seconds": 0.1, "sample_rate": 8000)";
+  refuse({"audio", "--graph", tone(R"("file": "a.wav", "depth": 8)", length)},
+         {"a.wav\": depth 8", "WAV", "16, 24 or 32"});
+  refuse({"audio", "--graph", tone(R"("file": "a.flac", "depth": 32)", length)},
+         {"a.flac\": depth 32", "FLAC", "16 or 24"});
+  refuse({"audio", "--graph", tone(R"("file": "a.wav", "as": "float32")", length)},
+         {"$.outputs.o.as: ", "not a .json file"});
+  refuse({"audio", "--graph", tone(R"("file": "a.wav")", length + R"(, "width": 8)")},
+         {"$.generate.width: ", "sample_host audio"});
+  refuse({"image", "--graph", sloping(R"(, "generate": {"seconds": 1})"), "--size", "8x8"},
+         {"$.generate.seconds: ", "sample_host image"});
+  wav("in.wav", 100);
+  for (const char* member : {R"("depth": 16)", R"("channels": 2)", R"("like": "i")"}) {
+    refuse({"audio", "--graph",
+            graph(R"("inputs": {"i": {"file": "in.wav"}},
+                     "outputs": {"r": {"file": "seen.json", )" +
+                  std::string(member) + R"(}},
+                     "nodes": {"s": {"plugin": "spectrum"}},
+                     "edges": [{"from": "i", "to": "s"}, {"from": "s.bins", "to": "r"}])")},
+           {"$.outputs.r.", "gets an analyser's results"});
+  }
+  png("in.png", 4, 4);
+  refuse({"image", "--graph", graph(R"("inputs": {"i": {"file": "in.png"}},
+                   "outputs": {"o": {"file": "out.png", "depth": 24}},
+                   "nodes": {"e": {"plugin": "exposure"}},
+                   "edges": [{"from": "i", "to": "e"}, {"from": "e", "to": "o"}])")},
+         {"out.png\": depth 24", "8 or 16"});
+}
+
 TEST_F(GraphEnds, ResultsAndImagesNeedTheirOwnTypesOfFiles) {
   const std::string size = "8x8";
   refuse({"image", "--graph", sloping("", "seen.png"), "--size", size},

@@ -382,7 +382,7 @@ TEST_F(GraphCommand, WorkThatTakesTooLongEndsTheCommand) {
       (program_folder().parent_path() / "test_plugins" / "behaviours.so").string();
   const Ended ended = run({"image", at("in.png"), "-o", at("out.png"), "--plugin",
                            library + "#com.example.test.lingers", "--job-timeout", "30"});
-  EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::driver)) << ended.errors;
+  EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::plugin)) << ended.errors;
   EXPECT_THAT(ended.errors,
               HasSubstr("error: the work of plug-in lingers did not end within 30 ms"));
   EXPECT_THAT(ended.errors, HasSubstr("give it more time with --job-timeout"));

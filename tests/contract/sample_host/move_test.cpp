@@ -103,9 +103,9 @@ TEST_F(MoveCommand, UnsupportedOptionsWithOnFaultAreUsageErrors) {
   const std::string plugin = hostile("kernel=trap");
   start.arguments = {"image", at("in.png"), "-o", at("out.png"), "--plugin", plugin};
   // The control.
-  EXPECT_EQ(run(start.arguments).exit_code, static_cast<int>(ExitCode::driver));
+  EXPECT_EQ(run(start.arguments).exit_code, static_cast<int>(ExitCode::plugin));
   start.arguments.emplace_back("--on-fault=stop");
-  EXPECT_EQ(run(start.arguments).exit_code, static_cast<int>(ExitCode::driver));
+  EXPECT_EQ(run(start.arguments).exit_code, static_cast<int>(ExitCode::plugin));
   start.arguments.back() = "--on-fault=move";
   start.arguments.emplace_back("--isolate");
   expect_error(start, ExitCode::usage, {"--on-fault", "--isolate"});

@@ -62,6 +62,27 @@ TEST_F(PolicyOption, ABadFileIsAUsageErrorThatNamesIt) {
                {"policy.json", "$.by_id[\"org.example.x\"].lease", "\"green:0\" is not a lease"});
 }
 
+TEST_F(PolicyOption, IdThatNoPluginHasIsAWarning) {
+  const std::string file = policy(R"("by_id": {
+      "org.ctxbroker.sample.exposure": {"lease": "shared"},
+      "org.ctxbroker.sample.vignette": {"lease": "shared"},
+      "org.ctxbroker.sample.blurr": {"lease": "shared"},
+      "com.example.nowhere": {"lease": "shared"}})");
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--policy", file}, {"--policy", file, "--isolate"}}) {
+    const Ended ended = run(image({"exposure"}, more));
+    EXPECT_EQ(ended.exit_code, 0);
+    for (const char* part :
+         {"policy.json", "$.by_id[\"org.ctxbroker.sample.blurr\"] has no effect",
+          "did you mean \"org.ctxbroker.sample.blur\"?",
+          "$.by_id[\"com.example.nowhere\"] has no effect", "sample_host list shows the ids"}) {
+      EXPECT_THAT(ended.errors, HasSubstr(part));
+    }
+    EXPECT_THAT(ended.errors, testing::Not(HasSubstr("vignette"))) << "it is there, but not used";
+    EXPECT_THAT(ended.errors, testing::Not(HasSubstr("sample.exposure")));
+  }
+}
+
 TEST_F(PolicyOption, DevicesAreChosenByRule) {
   for (const char* rule : {"round-robin", "most-free-memory"}) {
     const Ended ended =

@@ -98,6 +98,27 @@ TEST_F(PresetCommand, EachPresetFindsItsPlugin) {
   EXPECT_EQ(report["plugins"][2]["parameters"]["gamma"], 2.0);
 }
 
+// The file is at fault, and not the plug-in, which is right to look at its state.
+TEST_F(PresetCommand, StateThatThePluginRefusesIsTheFilesFault) {
+  const std::string library =
+      (program_folder().parent_path() / "test_plugins/behaviours.so#com.example.test.affine")
+          .string();
+  parameters({"--plugin", library, "--save-preset", at("good.json")});
+  json preset = json_at("good.json");
+  ASSERT_TRUE(preset.contains("state"));
+  preset["state"] = "AAAAAAA=";
+  std::ofstream(folder / "bad.json") << preset;
+  for (const bool isolate : {false, true}) {
+    Start start;
+    start.arguments = {"image",    at("in.png"), "-o",       at("out2.png"),
+                       "--plugin", library,      "--preset", at("bad.json")};
+    if (isolate) start.arguments.emplace_back("--isolate");
+    expect_error(
+        start, ExitCode::usage,
+        {"bad.json\": $.state: ", "affine", "this state is not mine", "the file is damaged"});
+  }
+}
+
 TEST_F(PresetCommand, PresetValuesThatDoNotFitAreWarnings) {
   std::ofstream(folder / "old.json") << R"({"schema": "ctxbroker.preset/1",
       "plugin": "org.ctxbroker.sample.exposure", "version": "0.9.0",

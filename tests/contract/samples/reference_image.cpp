@@ -60,7 +60,8 @@ Image convolve(const Image& in, const std::vector<double>& weights, int dx, int 
 
 Image exposure(const Image& in, double stops, double gamma) {
   return each_colour(in, [&](std::size_t i) {
-    return std::pow(std::max(in.values[i], 0.0) * std::exp2(stops), 1 / gamma);
+    const double light = in.values[i] * std::exp2(stops);
+    return std::copysign(std::pow(std::abs(light), 1 / gamma), light);
   });
 }
 
@@ -125,7 +126,7 @@ Image colour_grading(const Image& in, const Grade& grade) {
       const double quarter = (rgb[(c + 2) % 3] - rgb[(c + 1) % 3]) / std::sqrt(3);
       const double turned = grey + std::cos(turn) * (rgb[c] - grey) + std::sin(turn) * quarter;
       const double lifted = turned + grade.lift * (1 - turned);
-      out.values[at + c] = std::pow(std::max(lifted, 0.0), 1 / grade.gamma);
+      out.values[at + c] = std::copysign(std::pow(std::abs(lifted), 1 / grade.gamma), lifted);
     }
   }
   return out;

@@ -26,7 +26,7 @@ struct Image {
   }
 };
 
-// rgb = pow(max(rgb, 0) * 2^stops, 1 / gamma)
+// rgb = pow(rgb * 2^stops, 1 / gamma), where light below 0 keeps its sign
 Image exposure(const Image& in, double stops, double gamma);
 
 // rgb = matrix * rgb + offset, the matrix row by row
@@ -58,7 +58,7 @@ struct Grade {
 };
 
 // Gain, saturation about the luminance, hue as a turn about the grey axis; then
-// rgb = pow(max(rgb + lift * (1 - rgb), 0), 1 / gamma)
+// rgb = pow(rgb + lift * (1 - rgb), 1 / gamma), where light below 0 keeps its sign
 Image colour_grading(const Image& in, const Grade& grade);
 
 // Brightness is sqrt(min(luminance, 1)); each pixel that is not wholly transparent is given, in

@@ -50,7 +50,7 @@ double response_db(const Channel& channel, double frequency) {
 TEST(ReferenceExposure, DoublesPerStopAndBendsByGamma) {
   const Image out = exposure(one_pixel(0.125, -1, 0.5, 0.25), 1, 2);
   EXPECT_DOUBLE_EQ(out.values[0], 0.5);
-  EXPECT_DOUBLE_EQ(out.values[1], 0);
+  EXPECT_DOUBLE_EQ(out.values[1], -std::sqrt(2.0));
   EXPECT_DOUBLE_EQ(out.values[2], 1);
   EXPECT_DOUBLE_EQ(out.values[3], 0.25);
 }

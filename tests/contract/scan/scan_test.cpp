@@ -139,7 +139,8 @@ TEST_F(ScanTest, AMissingDependencyIsLookedForEachTime) {
 
 TEST_F(ScanTest, TheUserDisablesAndEnables) {
   const fs::path library = put("unloadable", "a.so");
-  EXPECT_THAT(scan(options()).plugins(), SizeIs(1));
+  const ScanResult before = scan(options());
+  EXPECT_THAT(before.plugins(), SizeIs(1));
   set_library_enabled(library, false, options());
   const ScanResult without = scan(options());
   EXPECT_EQ(named(without, "a.so").state, LibraryState::disabled);
@@ -147,7 +148,8 @@ TEST_F(ScanTest, TheUserDisablesAndEnables) {
   EXPECT_THAT(named(without, "a.so").plugins, SizeIs(1)) << "to be shown";
   EXPECT_THAT(without.plugins(), IsEmpty());
   set_library_enabled(library, true, options());
-  EXPECT_THAT(scan(options()).plugins(), SizeIs(1));
+  const ScanResult again = scan(options());
+  EXPECT_THAT(again.plugins(), SizeIs(1));
 
   // A damaged file is said so, and stays as it is.
   write_text(options().choices_file, "{");

@@ -297,6 +297,7 @@ TEST_F(WorkerGraphTest, RestartTellsOfAStateThatWasNotSeen) {
   EXPECT_EQ(told("plug-in fir starts with the state of a new instance"), 1);
   kill(graph.process_id(), SIGKILL);
   wait_for_end(2);
+  with.worker.name.clear();  // the records have a name all the same
   graph = WorkerGraph::from(std::move(graph), with);
   EXPECT_EQ(told("plug-in fir moves to another process: its state is lost"), 1);
   // The control: it is seen here.
@@ -306,6 +307,33 @@ TEST_F(WorkerGraphTest, RestartTellsOfAStateThatWasNotSeen) {
   EXPECT_EQ(told("starts with the state of a new instance"), 1);
   graph = WorkerGraph::from(std::move(graph), with);
   EXPECT_EQ(told("its state is lost"), 1);
+}
+
+// As in the host's process: see FailureInFlightTest.
+TEST_F(WorkerGraphTest, FailedSubmitLeavesOlderJobsInFlight) {
+  WorkerGraphOptions with = graph_options();
+  with.graph.jobs_in_flight = 3;
+  WorkerGraphDescription description = one("behaviours");
+  description.nodes[0].plugin = "every_second_fails";
+  WorkerGraph graph(description, with);
+  graph.activate({width, height});
+  const auto input = noise(width * height * 4, 5);
+  std::vector<std::vector<float>> outputs(4, std::vector<float>(input.size()));
+  std::vector<std::uint64_t> jobs;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const JobBuffers buffers{{input.data()}, {outputs[i].data()}};
+    const JobInfo job = picture_job(static_cast<std::int64_t>(i));
+    if (i % 2 == 0) {
+      error_of(ErrorKind::plugin_failed, [&] { graph.submit(buffers, job); });
+    } else {
+      jobs.push_back(graph.submit(buffers, job));
+    }
+  }
+  EXPECT_EQ(jobs, (std::vector<std::uint64_t>{1, 2}));
+  for (const std::uint64_t job : jobs) EXPECT_EQ(graph.finish(job), JobOutcome::done);
+  EXPECT_EQ(outputs[1], input);
+  EXPECT_EQ(outputs[3], input);
+  EXPECT_EQ(graph.exits(), 0U);
 }
 
 TEST_F(WorkerGraphTest, JobsInFlightAreLostWithTheWorker) {

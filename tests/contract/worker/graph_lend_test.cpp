@@ -87,6 +87,34 @@ TEST_F(WorkerLendTest, LentBuffersAreUsedInPlace) {
   EXPECT_EQ(copy_of(floats(out)), brighter(own.data()));
 }
 
+// The fixture looks whether each record has a name.
+TEST_F(WorkerLendTest, MemoryThatCannotBePinnedIsReportedWithANameAndCopied) {
+  if (Broker::open().driver().kind != DriverChoice::software) {
+    GTEST_SKIP() << "only the software device can be told to fail";
+  }
+  const auto reported = [&] {
+    const auto all = records();
+    return std::any_of(all.begin(), all.end(), [](const std::string& record) {
+      return record.starts_with("warning host: in worker \"graph\": jobs are copied once more");
+    });
+  };
+  // The first such calls are for buffers of the graph's own, without which there is no graph.
+  for (int call = 1; call <= 16 && !reported(); ++call) {
+    try {
+      WorkerGraph graph = graph_with(
+          graph_options({"CTXBROKER_SOFTWARE_FAIL=cuMemHostRegister_v2:" + std::to_string(call) +
+                         "=CUDA_ERROR_OUT_OF_MEMORY"}));
+      const WorkerBuffer in = graph.lend(bytes), out = graph.lend(bytes);
+      fill(floats(in));
+      EXPECT_EQ(process(graph, floats(in), floats(out)), JobOutcome::done);
+      EXPECT_EQ(copy_of(floats(out)), brighter(floats(in)));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::out_of_memory) << error.what();
+    }
+  }
+  EXPECT_TRUE(reported());
+}
+
 TEST_F(WorkerLendTest, JobsInFlightUseLentBuffers) {
   WorkerGraphOptions with = graph_options();
   with.graph.jobs_in_flight = 3;

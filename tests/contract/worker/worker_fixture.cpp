@@ -66,6 +66,7 @@ WorkerOptions WorkerTest::options(const std::string& name,
   made.environment.emplace_back("LSAN_OPTIONS=detect_leaks=0");
   made.environment.insert(made.environment.end(), environment.begin(), environment.end());
   made.records = [this](const Record& record) {
+    EXPECT_FALSE(record.tenant_name.empty()) << "whose record is it? " << record.text;
     const std::lock_guard lock(mutex_);
     records_.push_back(std::string(to_string(record.severity)) + " " + record.tenant_name + ": " +
                        record.text);

@@ -128,6 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
                  R"({"nodes": {"n": {"parameters": {"x": 1, "y": "s", "z": [1, 0.5]}}}})",
                  {}},
         Document{"depth", R"({"outputs": {"o": {"depth": 8, "like": "b"}}})", {}},
+        Document{"depth_24", R"({"outputs": {"o": {"depth": 24}}})", {}},
         Document{"automation", R"({"automation": "a.csv"})", {}},
         Document{"automation_array",
                  R"({"automation": ["a"]})",

@@ -36,6 +36,10 @@ TEST(Table, BytesAndSecondsAreFormattedWithUnits) {
   EXPECT_EQ(format_seconds(123.4), "123 s");
   EXPECT_EQ(format_number(0.7), "0.7");
   EXPECT_EQ(format_number(20000), "20000");
+  EXPECT_EQ(format_number(100000), "100000");
+  EXPECT_EQ(format_number(1000000), "1000000");
+  EXPECT_EQ(format_number(0.0001), "0.0001");
+  EXPECT_EQ(format_number(1e20), "1e+20");
   EXPECT_EQ(format_number(-10), "-10");
 }
 

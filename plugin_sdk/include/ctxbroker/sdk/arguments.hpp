@@ -101,7 +101,8 @@ class PackedArguments {
   }
 
   /// The piece. It lives as long as the object.
-  [[nodiscard]] const void* data() const noexcept { return bytes_; }
+  [[nodiscard]] const void* data() const& noexcept { return bytes_; }
+  const void* data() const&& = delete;
 
  private:
   using Layout = ArgumentLayout<Arguments...>;

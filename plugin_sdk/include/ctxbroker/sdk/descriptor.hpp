@@ -123,6 +123,8 @@ class Descriptor {
     copy.raw_.module_count = static_cast<std::uint32_t>(Count);
     return copy;
   }
+  template <std::size_t Count>
+  constexpr Descriptor modules(const ctxb_module (&&temporary)[Count]) const = delete;
 
   /// Gives the inputs, made with port(). Job finds them by their position.
   template <std::size_t Count>
@@ -132,6 +134,8 @@ class Descriptor {
     copy.raw_.input_count = static_cast<std::uint32_t>(Count);
     return copy;
   }
+  template <std::size_t Count>
+  constexpr Descriptor inputs(const ctxb_port (&&temporary)[Count]) const = delete;
   /// Says that the plug-in has no input, because it generates.
   [[nodiscard]] constexpr Descriptor no_inputs() const {
     Descriptor copy = *this;
@@ -147,6 +151,8 @@ class Descriptor {
     copy.raw_.output_count = static_cast<std::uint32_t>(Count);
     return copy;
   }
+  template <std::size_t Count>
+  constexpr Descriptor outputs(const ctxb_port (&&temporary)[Count]) const = delete;
 
   /// Lets the one output of a plug-in without ports of its own have the buffer of its one input.
   /// Then process must be right when both views are the same.
@@ -194,7 +200,8 @@ class Descriptor {
   }
 
   /// The C descriptor.
-  [[nodiscard]] constexpr const ctxb_plugin_descriptor& raw() const { return raw_; }
+  [[nodiscard]] constexpr const ctxb_plugin_descriptor& raw() const& { return raw_; }
+  [[nodiscard]] constexpr ctxb_plugin_descriptor raw() const&& { return raw_; }
 
  private:
   constexpr Descriptor(std::uint32_t media, const char* id, const char* name, const char* version)

@@ -37,7 +37,8 @@ class DeviceBuffer {
   }
   /// The device address, or 0 when it is empty. It is a reference, because a launch takes the
   /// address of its arguments.
-  [[nodiscard]] const std::uint64_t& address() const noexcept { return allocation_.address(); }
+  [[nodiscard]] const std::uint64_t& address() const& noexcept { return allocation_.address(); }
+  const std::uint64_t& address() const&& = delete;  // The memory ends with the buffer: keep it.
 
   /// Gives the memory back and leaves the buffer empty. [main] [ctx]; in activate or deactivate.
   void reset() noexcept { allocation_.reset(); }

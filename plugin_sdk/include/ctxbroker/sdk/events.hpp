@@ -49,8 +49,10 @@ class Events {
     return *reinterpret_cast<const ctxb_parameter_event*>(bytes +
                                                           std::size_t{index} * first_->size);
   }
-  [[nodiscard]] Iterator begin() const noexcept { return {*this, 0}; }
-  [[nodiscard]] Iterator end() const noexcept { return {*this, count_}; }
+  [[nodiscard]] Iterator begin() const& noexcept { return {*this, 0}; }
+  [[nodiscard]] Iterator end() const& noexcept { return {*this, count_}; }
+  Iterator begin() const&& = delete;  // The iterators point to the list: keep it in a variable.
+  Iterator end() const&& = delete;
 
  private:
   const ctxb_parameter_event* first_;
@@ -61,6 +63,12 @@ class Events {
 /// end, without gaps. There is at least one.
 ///
 ///     for (const Segment& segment : job.segments(cutoff)) ...
+///
+/// The iterators point to this object. To go through two parameters at once, keep both in
+/// variables:
+///
+///     const Segments cutoffs = job.segments(cutoff);
+///     auto now = cutoffs.begin();
 class Segments {
  public:
   /// Goes forward through the segments.
@@ -72,7 +80,8 @@ class Segments {
       segment_.from = segment_.to = all.start_;
       if (first < all.frames_) advance();
     }
-    const Segment& operator*() const noexcept { return segment_; }
+    const Segment& operator*() const& noexcept { return segment_; }
+    Segment operator*() const&& noexcept { return segment_; }
     const Segment* operator->() const noexcept { return &segment_; }
     Iterator& operator++() noexcept {
       advance();
@@ -132,8 +141,10 @@ class Segments {
            std::uint32_t frames) noexcept
       : events_(job), parameter_(parameter), start_(start), frames_(frames) {}
 
-  [[nodiscard]] Iterator begin() const noexcept { return {*this, 0}; }
-  [[nodiscard]] Iterator end() const noexcept { return {*this, frames_}; }
+  [[nodiscard]] Iterator begin() const& noexcept { return {*this, 0}; }
+  [[nodiscard]] Iterator end() const& noexcept { return {*this, frames_}; }
+  Iterator begin() const&& = delete;  // Keep the segments in a variable.
+  Iterator end() const&& = delete;
 
  private:
   Events events_;

@@ -21,7 +21,8 @@ class Global {
   /// Whether there is a variable.
   explicit operator bool() const noexcept { return address_ != 0; }
   /// The device address, or 0.
-  [[nodiscard]] const std::uint64_t& address() const noexcept { return address_; }
+  [[nodiscard]] const std::uint64_t& address() const& noexcept { return address_; }
+  [[nodiscard]] std::uint64_t address() const&& noexcept { return address_; }
   /// The variable's size in bytes.
   [[nodiscard]] static constexpr std::uint64_t bytes() noexcept { return sizeof(T); }
 

@@ -136,6 +136,9 @@ struct Choice : Parameter<std::uint32_t> {
     }
     raw.choices = choices;
   }
+  template <std::size_t Count>
+  Choice(std::uint32_t its_index, const char* id, const char* name, const char* description,
+         const char* const (&&temporary)[Count], std::uint32_t default_value) = delete;
 };
 
 /// Red, green, blue and alpha, each within the range.
@@ -179,6 +182,9 @@ struct File : Parameter<std::string_view> {
     }
     raw.endings = endings;
   }
+  template <std::size_t Count>
+  File(std::uint32_t its_index, const char* id, const char* name, const char* description,
+       const char* const (&&temporary)[Count]) = delete;
 };
 
 /// Returns the parameter without CTXB_PARAMETER_AUTOMATABLE: the host changes its value only while
