@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exposure and gamma: rgb = pow(rgb * 2^stops, 1 / gamma), where light below 0 keeps its sign; alpha
-// stays.
+// Exposure and gamma: rgb = pow(rgb * 2^stops, 1 / gamma), where light below 0 keeps its sign;
+// alpha stays.
 #include <cmath>
 #include <ctxbroker/plugin.hpp>
 
