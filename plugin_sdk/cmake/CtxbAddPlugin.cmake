@@ -19,14 +19,8 @@
 # number as a macro (TINT_MODULE_COUNT for a plug-in named tint). The library exports only ctxb_plugin_entry and links no CUDA library. One of the sources
 # has to define the entry; set CTXB_ENTRY_ELSEWHERE to ON if a library does. It goes to
 # CTXB_PLUGIN_OUTPUT_DIRECTORY if that is set. If the program ctxb-scan is found, the library's manifest
-# NAME.ctxb.json is written beside it. The function needs nvcc, which it looks for in
-# CTXB_NVCC, CUDA_HOME, PATH and the usual places.
-#
-#   ctxb_install_plugins(NAME ... DESTINATION lib/ctxbroker/plugins [COMPONENT component])
-#
-# Installs libraries with their manifests. Without its manifest, a host has to load a library to know
-# what is in it, and does not do that with --safe. Plug-ins that were left out (OPTIONAL) are passed
-# over.
+# NAME.ctxb.json is written beside it: ctxb_install_plugins installs both. The function needs nvcc,
+# which it looks for in CTXB_NVCC, CUDA_HOME, PATH and the usual places.
 #
 # Device code carries line numbers (-lineinfo), so that the software device, compute-sanitizer and
 # profilers name the line of the source. They take some per cent of the PTX's size, and contain the
@@ -47,6 +41,7 @@
 
 set(CTXB_SDK_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "")
 include(${CMAKE_CURRENT_LIST_DIR}/CtxbValidatePlugin.cmake)  # ctxb_validate_plugin
+include(${CMAKE_CURRENT_LIST_DIR}/CtxbInstallPlugins.cmake)  # ctxb_install_plugins
 
 if(NOT TARGET ctxbroker::plugin_sdk)
   find_path(CTXB_SDK_INCLUDE_DIR ctxbroker/plugin.h NO_CACHE NO_DEFAULT_PATH
@@ -203,32 +198,6 @@ function(ctxb_add_plugin name)
       _ctxb_write_manifest(${name})
     endif()
   endif()
-endfunction()
-
-function(ctxb_install_plugins)
-  cmake_parse_arguments(arg "" "DESTINATION;COMPONENT" "" ${ARGN})
-  if(NOT arg_DESTINATION OR NOT arg_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "ctxb_install_plugins: write ctxb_install_plugins(NAME ... DESTINATION "
-                        "lib/ctxbroker/plugins), with the names that ctxb_add_plugin was given")
-  endif()
-  set(component)
-  if(arg_COMPONENT)
-    set(component COMPONENT ${arg_COMPONENT})
-  endif()
-  get_property(left_out GLOBAL PROPERTY CTXB_LEFT_OUT_PLUGINS)
-  foreach(name ${arg_UNPARSED_ARGUMENTS})
-    if(name IN_LIST left_out)
-      continue()
-    endif()
-    if(NOT TARGET ${name})
-      message(FATAL_ERROR "ctxb_install_plugins: there is no plug-in ${name}. Write ctxb_add_plugin("
-                          "${name} ...) before, or take the name out.")
-    endif()
-    install(TARGETS ${name} LIBRARY DESTINATION ${arg_DESTINATION} ${component})
-    # It is not there if the library cannot be loaded on this machine.
-    install(FILES $<TARGET_FILE_DIR:${name}>/$<TARGET_FILE_BASE_NAME:${name}>.ctxb.json
-            DESTINATION ${arg_DESTINATION} ${component} OPTIONAL)
-  endforeach()
 endfunction()
 
 # Beside the library, for hosts that want to know what is in it without loading it. The library is

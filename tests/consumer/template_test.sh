@@ -42,7 +42,7 @@ expect_out "com.example.trim"
 expect_out "com.example.negative"
 # The control: without the manifest, --safe does not know it.
 rm "$scratch/installed/lib/ctxbroker/plugins/tint.ctxb.json"
-run env XDG_CACHE_HOME="$scratch/no_cache" "$HOME/ctxbroker/bin/sample_host" list --safe \
+run env XDG_CACHE_HOME="$scratch/other_cache" "$HOME/ctxbroker/bin/sample_host" list --safe \
   --plugin-path "$scratch/installed/lib/ctxbroker/plugins"
 [[ "$out" != *com.example.tint* ]] || failed "tint is known without its manifest"
 for file in spectrum/results.hpp tone/tone.cpp tone/tone.cu; do
