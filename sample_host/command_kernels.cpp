@@ -9,6 +9,7 @@
 #include "commands.hpp"
 #include "ctxbroker/kernel_image.hpp"
 #include "files/input_file.hpp"
+#include "limits/limits.hpp"
 #include "report.hpp"
 #include "table.hpp"
 
@@ -18,6 +19,9 @@ namespace {
 
 KernelImage read_image(const std::filesystem::path& path) {
   check_input_file(path);
+  if (std::filesystem::file_size(path) > limits::image_bytes.most) {
+    throw Failure(ExitCode::input, path.string() + ": has " + limits::beyond(limits::image_bytes));
+  }
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   if (!file && !file.eof()) {

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace ctxbroker::limits {
@@ -39,7 +41,7 @@ inline constexpr Limit ptx_dimensions{"ptx_dimensions", 16, "dimensions of one a
                                       "use fewer dimensions"};
 // The parsed module: instructions, operands, variables, labels, initial values. An alias counts
 // like the function that it copies. The modules that are linked into one count together.
-inline constexpr Limit module_memory{"module_memory", 1 * GiB,
+inline constexpr Limit module_memory{"module_memory", 512 * MiB,
                                      "bytes of memory for one parsed module", "divide the module"};
 // The steps of all kernels of a module, after calls are expanded in place: each instruction,
 // operation, label and variable is one, in each expansion.
@@ -51,10 +53,10 @@ inline constexpr Limit module_steps{"module_steps", 2 * MiB,
 inline constexpr Limit module_analysis{"module_analysis", 512 * MiB,
                                        "units of flow analysis for one module",
                                        "divide its largest kernels"};
-// The registers and constants of one thread that live at the same time. CUDA allows a thread 512
-// KiB of local memory for what does not fit into registers.
-inline constexpr Limit thread_registers{"thread_registers", 512 * KiB,
-                                        "bytes of registers in one thread",
+// The registers and constants of one thread that live at the same time, 8 bytes each. A GPU has 255
+// registers for a thread. Each processor that executes blocks holds them for up to 1,024 threads.
+inline constexpr Limit thread_registers{"thread_registers", 128 * KiB,
+                                        "bytes of registers and constants in one thread",
                                         "keep fewer values at a time"};
 // The .local variables of one thread.
 inline constexpr Limit thread_local_memory{
@@ -62,15 +64,15 @@ inline constexpr Limit thread_local_memory{
 // The .shared variables of one kernel.
 inline constexpr Limit kernel_shared_memory{
     "kernel_shared_memory", 16 * MiB, "bytes of shared memory in one kernel", "use global memory"};
-// Registers, local and shared memory of all blocks that one launch executes at the same time.
-// Beside a first block that fits, other blocks wait for their turn.
-inline constexpr Limit launch_memory{"launch_memory", 4 * GiB,
-                                     "bytes of registers, local and shared memory in one launch",
-                                     "launch smaller blocks"};
-// The code of all modules that a process has loaded, and the parsed modules that it is loading.
-inline constexpr Limit process_modules{"process_modules", 8 * GiB,
-                                       "bytes of memory for the modules of one process",
-                                       "unload modules that are not needed"};
+// Registers and .local variables of all blocks of a cooperative launch, which are under way
+// together.
+inline constexpr Limit launch_memory{
+    "launch_memory", 4 * GiB, "bytes of registers and local memory in one cooperative launch",
+    "launch fewer blocks"};
+// The steps of all modules that are loaded in a process.
+inline constexpr Limit process_steps{"process_steps", 32 * MiB,
+                                     "steps of all modules in one process",
+                                     "unload modules that are not needed"};
 
 // --- kernel images -----------------------------------------------------------------------------
 
@@ -83,9 +85,10 @@ inline constexpr Limit image_unpacked{"image_unpacked", 1 * GiB,
 // Entries of a fatbin, and inputs of a linked image.
 inline constexpr Limit image_parts{"image_parts", 4096, "parts of one kernel image",
                                    "divide the image"};
-// Kernels and variables that a description of an image lists.
-inline constexpr Limit image_names{"image_names", 1 * MiB,
-                                   "kernels and variables in one kernel image", "divide the image"};
+// Names of kernels, variables and other symbols, each with 64 bytes around it. Symbols can share a
+// name, which counts each time.
+inline constexpr Limit image_names{
+    "image_names", 256 * MiB, "bytes of names and symbols in one kernel image", "divide the image"};
 // Errors that the linker lists before it gives up.
 inline constexpr Limit link_errors{"link_errors", 100, "errors while linking",
                                    "mend the first ones"};
@@ -100,17 +103,34 @@ inline constexpr Limit json_members{"json_members", 10'000, "members of one obje
 // Values of one document. Each takes more memory than its text.
 inline constexpr Limit json_values{"json_values", 1 * MiB, "values in one document",
                                    "divide the document"};
-// Bytes of names that are compared with each other, in one document.
+// Bytes of member names that are compared with each other, in one document.
 inline constexpr Limit json_names{"json_names", 10'000'000'000, "compared bytes of member names",
-                                  "use shorter names"};
+                                  "use fewer and shorter names"};
+// Files. A state in a preset has at most 1 GiB, and 4/3 of that as text.
+inline constexpr Limit policy_file{"policy_file", 1 * MiB, "bytes in a policy",
+                                   "remove entries that are not needed"};
+inline constexpr Limit preset_file{"preset_file", 2 * GiB, "bytes in a preset",
+                                   "see whether the file is a preset"};
+inline constexpr Limit manifest_file{"manifest_file", 16 * MiB, "bytes in a manifest",
+                                     "write the manifest again"};
+inline constexpr Limit cache_file{"cache_file", 256 * MiB, "bytes in a cache",
+                                  "remove the file, and a scan writes it again"};
+inline constexpr Limit disabled_file{"disabled_file", 16 * MiB,
+                                     "bytes in a list of disabled libraries",
+                                     "remove entries that are not needed"};
+inline constexpr Limit graph_file{"graph_file", 1 * MiB, "bytes in a graph", "divide the graph"};
+inline constexpr Limit automation_file{"automation_file", 16 * MiB, "bytes in an automation",
+                                       "use fewer points"};
 
 inline constexpr std::array all = {
     ptx_text,        ptx_word,         ptx_nesting,         ptx_operands,
     ptx_modifiers,   ptx_dimensions,   module_memory,       module_steps,
     module_analysis, thread_registers, thread_local_memory, kernel_shared_memory,
-    launch_memory,   process_modules,  image_bytes,         image_unpacked,
+    launch_memory,   process_steps,    image_bytes,         image_unpacked,
     image_parts,     image_names,      link_errors,         json_nesting,
-    json_members,    json_values,      json_names};
+    json_members,    json_values,      json_names,          policy_file,
+    preset_file,     manifest_file,    cache_file,          disabled_file,
+    graph_file,      automation_file};
 
 // "more than 64 levels inside each other, the limit ptx_nesting: nest less deeply".
 inline std::string beyond(const Limit& limit) {
@@ -135,6 +155,28 @@ class Allowance {
  private:
   const Limit* limit_;
   std::uint64_t left_;
+};
+
+// What is left of a limit that several share. Thread-safe.
+class SharedAllowance {
+ public:
+  explicit SharedAllowance(const Limit& limit) noexcept : limit_(&limit) {}
+
+  // Null if less than `count` is left. What is taken comes back with the object, which must not
+  // outlive the allowance.
+  std::shared_ptr<const void> take(std::uint64_t count) {
+    std::uint64_t before = taken_.load(std::memory_order_relaxed);
+    do {
+      if (count > limit_->most - before) return nullptr;
+    } while (!taken_.compare_exchange_weak(before, before + count));
+    return {this, [this, count](const void*) { taken_.fetch_sub(count); }};
+  }
+  std::uint64_t taken() const noexcept { return taken_.load(); }
+  const Limit& limit() const noexcept { return *limit_; }
+
+ private:
+  const Limit* limit_;
+  std::atomic<std::uint64_t> taken_ = 0;
 };
 
 }  // namespace ctxbroker::limits

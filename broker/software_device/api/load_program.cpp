@@ -11,6 +11,7 @@
 #include "api/jit.hpp"
 #include "api/logs.hpp"
 #include "api/status.hpp"
+#include "limits/limits.hpp"
 
 namespace ctxbroker::software {
 
@@ -33,6 +34,10 @@ std::vector<char> read_image_file(const char* name) {
   require(std::filesystem::is_regular_file(name, error), CUDA_ERROR_FILE_NOT_FOUND);
   std::ifstream file(name, std::ios::binary);
   require(file.is_open(), CUDA_ERROR_FILE_NOT_FOUND);
+  if (std::filesystem::file_size(name, error) > limits::image_bytes.most || error) {
+    log_error("module: \"" + std::string(name) + "\" has " + limits::beyond(limits::image_bytes));
+    fail(CUDA_ERROR_INVALID_IMAGE);
+  }
   std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   bytes.push_back(0);
   return bytes;

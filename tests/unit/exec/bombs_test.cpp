@@ -4,11 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "exec/code.hpp"
+#include "exec/execute.hpp"
 #include "exec/program.hpp"
 #include "ptx/parser.hpp"
+
+namespace ctxbroker::fixtures {
+extern const std::string_view software_device_page;
+}  // namespace ctxbroker::fixtures
 
 namespace ctxbroker::software::exec {
 namespace {
@@ -214,6 +221,54 @@ TEST(Bombs, ANameOfManyDigitsIsLookedUpByItsLastOnes) {
       kernel(scopes + "mov.u32 %a1, %" + std::string(60'000, '1') + ";" + std::string(60, '}')));
   EXPECT_THAT(cost.error, HasSubstr("unknown register"));
   EXPECT_LT(cost.error.size(), 1000U) << "a message is shortened";
+}
+
+TEST(Bombs, BlocksOfACooperativeLaunchAreLimitedTogether) {
+  // 64 lanes of 1 MiB each, in each block.
+  const Cost cost = cost_of(kernel(".local .b8 x[1048000];"));
+  ASSERT_NE(cost.program, nullptr) << cost.error;
+  WorkerPool pool(1);
+  const std::uint64_t parameter = 0;
+  Launch launch;
+  launch.kernel = &cost.program->kernels[0];
+  launch.parameters = std::as_bytes(std::span(&parameter, 1));
+  launch.cooperative = true;
+  launch.block = {1, 1, 1};
+  launch.grid = {2, 1, 1};
+  EXPECT_EQ(pool.run(launch).fault, Fault::none) << "the control";
+  launch.grid = {100, 1, 1};
+  const Outcome outcome = pool.run(launch);
+  EXPECT_EQ(outcome.fault, Fault::trap);
+  EXPECT_THAT(outcome.message, HasSubstr("the limit launch_memory"));
+}
+
+TEST(Bombs, StepsOfAllProgramsOfTheProcessAreCountedWhileTheyLive) {
+  const std::uint64_t before = process_steps().taken();
+  Cost cost = cost_of(kernel("ret;"));
+  EXPECT_EQ(process_steps().taken(), before + cost.steps);
+  cost.program = nullptr;
+  EXPECT_EQ(process_steps().taken(), before);
+  EXPECT_EQ(&process_steps().limit(), &limits::process_steps);
+}
+
+TEST(Bombs, ASharedAllowanceRefusesBeyondItsLimitUntilSomethingComesBack) {
+  constexpr limits::Limit few{"few", 10, "things", "use fewer"};
+  limits::SharedAllowance allowance(few);
+  auto six = allowance.take(6);
+  ASSERT_NE(six, nullptr);
+  EXPECT_EQ(allowance.take(5), nullptr);
+  EXPECT_EQ(allowance.take(~0ULL), nullptr);
+  EXPECT_EQ(allowance.taken(), 6U);
+  six = nullptr;
+  EXPECT_NE(allowance.take(10), nullptr);
+}
+
+TEST(Bombs, EachLimitHasItsRowInTheTableOfThePage) {
+  for (const limits::Limit& limit : limits::all) {
+    const std::string row = std::string("| `") + limit.name + "` | " + std::to_string(limit.most) +
+                            " | " + limit.counted + " | " + limit.remedy + " |\n";
+    EXPECT_NE(fixtures::software_device_page.find(row), std::string_view::npos) << row;
+  }
 }
 
 }  // namespace

@@ -133,5 +133,16 @@ TEST(Bounds, ShortTextCannotAskForMuchMemory) {
               HasSubstr("the limit module_memory"));
 }
 
+TEST(Bounds, TheTextIsLimited) {
+  EXPECT_THAT(error_of(std::string(limits::ptx_text.most + 1, ' ')),
+              HasSubstr("the limit ptx_text"));
+}
+
+TEST(Bounds, OperandsAndModifiersOfAModuleAreLimitedByTheirMemory) {
+  const std::size_t operands = limits::module_memory.most / sizeof(Operand) / 4000 + 1;
+  EXPECT_THAT(error_of(kernel_text(repeated("x " + repeated("1,", 3999) + "1;\n", operands))),
+              HasSubstr("the limit module_memory"));
+}
+
 }  // namespace
 }  // namespace ctxbroker::software::ptx

@@ -196,7 +196,17 @@ std::uint32_t constant_bytes(const std::vector<GlobalVariable>& globals) {
   return static_cast<std::uint32_t>(bytes);
 }
 
+// Never destroyed: programs may live until the process ends.
+limits::SharedAllowance& all_steps() noexcept {
+  static auto& steps = *new limits::SharedAllowance(limits::process_steps);
+  return steps;
+}
+
 }  // namespace
+
+const limits::SharedAllowance& process_steps() noexcept {
+  return all_steps();
+}
 
 std::shared_ptr<const Program> compile(std::string_view ptx_text) {
   ptx::ModuleBudget budget;
@@ -234,6 +244,10 @@ std::shared_ptr<const Program> compile(const ptx::Module& module, ptx::ModuleBud
       program->kernels.back().sources = sources;
       program->kernels.back().constant_bytes = constants;
     }
+  }
+  program->share = all_steps().take(budget.steps.taken());
+  if (program->share == nullptr) {
+    throw ptx::SyntaxError(1, "the process has " + limits::beyond(limits::process_steps));
   }
   return program;
 }
