@@ -15,8 +15,7 @@ namespace ctxbroker::sample_host {
 
 namespace {
 
-constexpr std::size_t largest_automation = std::size_t{16} << 20;  // bytes
-constexpr double latest = 1e9;                                     // seconds or frames
+constexpr double latest = 1e9;  // seconds or frames
 
 constexpr const char* format =
     "a line is TIME,NODE.PARAMETER,VALUE or TIME,NODE.PARAMETER,VALUE,RAMP";
@@ -102,7 +101,8 @@ std::vector<AutomationLine> parse_automation(std::string_view text, const std::s
 
 std::vector<AutomationLine> read_automation(const std::filesystem::path& path) {
   try {
-    return parse_automation(json::read_text(path, "automation", largest_automation), path.string());
+    return parse_automation(json::read_text(path, "automation", limits::automation_file),
+                            path.string());
   } catch (const json::DocumentError& error) {
     throw Failure(ExitCode::usage, error.what());
   }

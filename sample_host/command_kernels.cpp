@@ -7,6 +7,7 @@
 #include "commands.hpp"
 #include "ctxbroker/kernel_image.hpp"
 #include "files/input_file.hpp"
+#include "limits/limits.hpp"
 #include "observe/regular_file.hpp"
 #include "report.hpp"
 #include "table.hpp"
@@ -17,8 +18,10 @@ namespace {
 
 KernelImage read_image(const std::filesystem::path& path) {
   check_input_file(path);
-  constexpr std::size_t most = std::size_t{1} << 32;  // bytes: some libraries are larger than 1 GiB
-  const detail::FileReading file = detail::read_regular_file(path, most);
+  const detail::FileReading file = detail::read_regular_file(path, limits::image_bytes.most);
+  if (file.is_too_large) {
+    throw Failure(ExitCode::input, path.string() + ": has " + limits::beyond(limits::image_bytes));
+  }
   if (!file.trouble.empty()) throw input_failure(path, file.trouble);
   try {
     return describe_image(file.bytes.data(), file.bytes.size());

@@ -21,7 +21,6 @@ using json::quoted;
 using json::read_members;
 
 constexpr const char* schema_name = "ctxbroker.graph/1";
-constexpr std::size_t largest_file = std::size_t{1} << 20;  // bytes
 constexpr std::uint64_t most_channels = 32;
 constexpr int most_seconds = 86400;
 
@@ -390,7 +389,7 @@ GraphPlan parse_graph(std::string_view text, const std::filesystem::path& path) 
 
 GraphPlan read_graph(const std::filesystem::path& path) {
   try {
-    return parse(json::read_text(path, "graph", largest_file), path);
+    return parse(json::read_text(path, "graph", limits::graph_file), path);
   } catch (const json::DocumentError& error) {
     throw Failure(ExitCode::usage, error.what());
   }

@@ -20,10 +20,11 @@ import tempfile
 # A lower room never uses a higher one. What two rooms need belongs to the lower one, or to a room
 # below both.
 ROOMS = {
+    "limits": [],
     "observe": [],
-    "json": ["observe"],
+    "json": ["observe", "limits"],
     "process": [],
-    "image": ["observe"],
+    "image": ["observe", "limits"],
     "driver": ["process", "observe"],
     "context": ["driver"],
     "ledger": ["context"],

@@ -14,6 +14,7 @@ compares that list, and ends with status 1 when FILE is another. --list prints t
 import ctypes
 import itertools
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -245,6 +246,19 @@ name when the module is loaded.
 Calls, branches and `ret`, `exit` and `trap` work as well. These are refused by name: textures and surfaces, tensor cores
 (`mma`, `wmma`, `ldmatrix`), asynchronous copies, `mbarrier` and clusters.
 
+## Limits
+
+No text makes the software device wait or allocate beyond these limits. They lie far above what compilers write. A refusal
+names the limit and its value, in the log of the JIT. The limits of the other readers of foreign bytes stand here too. All of
+them are in `broker/shared/limits/limits.hpp`.
+
+| limit | most | what it counts | what to do |
+|---|---|---|---|
+{limits}
+
+A declaration of registers takes nothing until a register is named. A variable takes the device's memory, and the machine's
+where something uses it. Its initial values take what the text has of them.
+
 ## Driver functions
 
 The software device exports every public function of the driver of CUDA 13.0. Those in the last column answer
@@ -254,6 +268,18 @@ The software device exports every public function of the driver of CUDA 13.0. Th
 |---|---|---|
 {functions}
 """
+
+
+def rows_of_limits():
+    """The table of limits.hpp, in the order of the file."""
+    header = (pathlib.Path(__file__).parents[2] / "broker/shared/limits/limits.hpp").read_text(encoding="ascii")
+    units = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+    rows = []
+    for name, most, words in re.findall(r"Limit \w+\{\s*\"(\w+)\",\s*([^,]+),([^}]+)\}", header):
+        counted, remedy = re.findall(r'"([^"]*)"', re.sub(r'"\s*"', "", words))
+        most = eval(most.replace("'", "_"), {"__builtins__": {}}, units)  # pylint: disable=eval-used
+        rows.append(f"| `{name}` | {most} | {counted} | {remedy} |")
+    return rows
 
 
 def page(library, taken):
@@ -278,7 +304,8 @@ def page(library, taken):
     functions = []
     for group, (works, does_not) in sorted(groups.items()):
         functions.append(f"| {group} | {code(works)} | {code(n for n in does_not if n not in works)} |")
-    text = PAGE.format(instructions="\n".join(instructions), functions="\n".join(functions))
+    text = PAGE.format(instructions="\n".join(instructions), functions="\n".join(functions),
+                       limits="\n".join(rows_of_limits()))
     return re.sub(r" +\|", " |", text)
 
 

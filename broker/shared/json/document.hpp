@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "limits/limits.hpp"
+
 namespace ctxbroker::json {
 
 using Json = nlohmann::ordered_json;  // members stay in the order of the text
@@ -29,7 +31,8 @@ struct Location {
 
   // "policy \"p.json\": $.by_id: ", for the beginning of a message.
   std::string prefix() const { return document + (path.empty() ? ": " : ": " + path + ": "); }
-  [[noreturn]] void refuse(const std::string& why) const { throw DocumentError(prefix() + why); }
+  // A long message is cut.
+  [[noreturn]] void refuse(const std::string& why) const;
 };
 
 Location member(const Location& of, const std::string& name);
@@ -42,18 +45,17 @@ std::string described(const Json& value);
 // A whole number from 0 to `most`, in any spelling that JSON has for it.
 std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most);
 
-// Throws DocumentError for text that is not JSON, a member that stands twice in one object, more
-// than 10,000 members of one object, values inside each other more than 100 deep, and more than
-// `most_values` values, each of which takes more memory than its text. Also for members whose names
-// are so many and so long that comparing them would take seconds.
-Json parse(std::string_view text, const std::string& document, std::size_t most_values = SIZE_MAX);
+// Throws DocumentError for text that is not JSON, for a member that stands twice in one object, and
+// for a document beyond one of the limits json_*.
+Json parse(std::string_view text, const std::string& document);
 
 // The file's text. `what` names the kind: "policy". Throws DocumentError for a file that is
-// missing, cannot be read, is not a regular file or has more than `most` bytes. Does not wait for a
-// pipe.
-std::string read_text(const std::filesystem::path& path, const char* what, std::size_t most);
+// missing, cannot be read, is not a regular file or has more bytes than the limit. Does not wait
+// for a pipe.
+std::string read_text(const std::filesystem::path& path, const char* what,
+                      const limits::Limit& limit);
 
-// Parses a document of ours, of up to 1,048,576 values. Throws DocumentError unless it is an object
+// Parses a document of ours. Throws DocumentError unless it is an object
 // whose member "schema" is `schema`: a document of another version may have other members.
 Json parse_document(std::string_view text, const Location& root, const char* schema);
 

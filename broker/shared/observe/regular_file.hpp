@@ -20,6 +20,7 @@ struct FileReading {
   std::string bytes;
   std::string trouble;  // why they could not be read: "is a folder, not a file". Empty: all is well
   int error = 0;        // errno of a system call that failed
+  bool is_too_large = false;
 };
 
 // Reads a whole file of at most `most` bytes. Reads nothing but regular files, and does not wait:
@@ -49,7 +50,10 @@ inline FileReading read_regular_file(const std::filesystem::path& path, std::siz
   if (!S_ISREG(status.st_mode)) {
     return fail("is not a regular file; copy its content into one");
   }
-  const auto too_large = [&] { return fail("is larger than " + std::to_string(most) + " bytes"); };
+  const auto too_large = [&] {
+    reading.is_too_large = true;
+    return fail("is larger than " + std::to_string(most) + " bytes");
+  };
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size > most) return too_large();
   // The file may grow or shrink meanwhile, and those of /proc have no size.

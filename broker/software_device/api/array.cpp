@@ -12,8 +12,6 @@
 namespace ctxbroker::software {
 namespace {
 
-namespace limits = device_limits;
-
 std::size_t channel_bytes(CUarray_format format) {
   switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
@@ -47,12 +45,13 @@ const CUDA_ARRAY3D_DESCRIPTOR& checked(const CUDA_ARRAY3D_DESCRIPTOR& d) {
   bool layered = (d.Flags & CUDA_ARRAY3D_LAYERED) != 0;
   require_value(d.Width != 0 && (d.Depth == 0 || d.Height != 0 || layered));
   require_value(!layered || d.Depth != 0);
-  bool fits = d.Height == 0 && !layered ? d.Width <= limits::max_array_1d
-              : d.Depth == 0 || layered
-                  ? d.Width <= limits::max_array_2d[0] && d.Height <= limits::max_array_2d[1] &&
-                        d.Depth <= limits::max_array_3d
-                  : d.Width <= limits::max_array_3d && d.Height <= limits::max_array_3d &&
-                        d.Depth <= limits::max_array_3d;
+  bool fits = d.Height == 0 && !layered ? d.Width <= device_limits::max_array_1d
+              : d.Depth == 0 || layered ? d.Width <= device_limits::max_array_2d[0] &&
+                                              d.Height <= device_limits::max_array_2d[1] &&
+                                              d.Depth <= device_limits::max_array_3d
+                                        : d.Width <= device_limits::max_array_3d &&
+                                              d.Height <= device_limits::max_array_3d &&
+                                              d.Depth <= device_limits::max_array_3d;
   require_value(fits);
   return d;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/context_table.hpp"
+#include "api/logs.hpp"
 #include "api/process.hpp"
 #include "api/status.hpp"
 
@@ -18,7 +19,8 @@ Device::Device(int its_ordinal, const Settings& its_settings)
                       for (const auto& other : devices)
                         if (other.get() != this) other->executor.wake();
                     },
-                .on_end = [this](unsigned lane) { pools_[lane].reset(); }}) {}
+                .on_end = [this](unsigned lane) { pools_[lane].reset(); },
+                .on_misuse = [](const char* what) { log_error(what); }}) {}
 
 exec::WorkerPool& Device::pool() {
   std::unique_ptr<exec::WorkerPool>& pool = pools_[executing_lane()];

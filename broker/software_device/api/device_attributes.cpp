@@ -7,8 +7,6 @@
 namespace ctxbroker::software {
 namespace {
 
-namespace limits = device_limits;
-
 struct Row {
   CUdevice_attribute attribute;
   int value;
@@ -16,16 +14,17 @@ struct Row {
 
 // The attributes that are not 0 and do not depend on the settings.
 constexpr Row rows[] = {
-    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, limits::max_threads},
-    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, limits::max_block[0]},
-    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, limits::max_block[1]},
-    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, limits::max_block[2]},
-    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, limits::max_grid[0]},
-    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, limits::max_grid[1]},
-    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, limits::max_grid[2]},
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, limits::shared_per_block},
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, limits::shared_per_block_optin},
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, limits::shared_per_block_optin},
+    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device_limits::max_threads},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, device_limits::max_block[0]},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, device_limits::max_block[1]},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, device_limits::max_block[2]},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, device_limits::max_grid[0]},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, device_limits::max_grid[1]},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, device_limits::max_grid[2]},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, device_limits::shared_per_block},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device_limits::shared_per_block_optin},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+     device_limits::shared_per_block_optin},
     {CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 65536},
     {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
     {CU_DEVICE_ATTRIBUTE_MAX_PITCH, 2147483647},
@@ -34,9 +33,9 @@ constexpr Row rows[] = {
     {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},         // kHz
     {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1000000},  // kHz
     {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 64},
-    {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, limits::alignment},
+    {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, device_limits::alignment},
     {CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32},
-    {CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, limits::alignment},
+    {CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, device_limits::alignment},
     {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 4194304},  // bytes
     {CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1},
     {CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1},  // beside one that takes long
@@ -45,8 +44,9 @@ constexpr Row rows[] = {
     {CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_COMPUTEMODE_DEFAULT},
     {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
     {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, pci_domain},
-    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, limits::max_threads},
-    {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, limits::max_blocks_per_multiprocessor},
+    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device_limits::max_threads},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR,
+     device_limits::max_blocks_per_multiprocessor},
     {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, 1},
@@ -66,12 +66,12 @@ constexpr Row rows[] = {
     {CU_DEVICE_ATTRIBUTE_NUMA_ID, -1},  // its memory is of no node of its own
     {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1},
     {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH, limits::max_array_1d},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH, limits::max_array_2d[0]},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT, limits::max_array_2d[1]},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH, limits::max_array_3d},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT, limits::max_array_3d},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH, limits::max_array_3d},
+    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH, device_limits::max_array_1d},
+    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH, device_limits::max_array_2d[0]},
+    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT, device_limits::max_array_2d[1]},
+    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH, device_limits::max_array_3d},
+    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT, device_limits::max_array_3d},
+    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH, device_limits::max_array_3d},
 };
 
 }  // namespace

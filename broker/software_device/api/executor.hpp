@@ -26,6 +26,8 @@ class Executor {
   struct Hooks {
     std::function<void()> on_finished;          // after commands were done; no lock is held
     std::function<void(unsigned lane)> on_end;  // the last thing that a lane's thread does
+    // A host function did what none may do. No lock is held.
+    std::function<void(const char* what)> on_misuse = {};
   };
   // Threads that run kernels: the first is lane 0, the others are reliefs.
   static constexpr unsigned most_lanes = 32;
@@ -104,6 +106,11 @@ class Executor {
   void run_relief(unsigned lane);
   void run_host_functions();
   void execute(const Next& next);
+  CUresult outcome_of(Command& command);
+  void finish(const Next& next);
+  class HostFunction;
+  void replace_host_thread(const Next& next);
+  void report_misuse(const char* what);
 
   struct Barrier {
     const void* group_or_family;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The executor's threads.
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <chrono>
 #include <system_error>
@@ -53,9 +55,31 @@ void Executor::execute(const Next& next) {
   Command& command = *next.command;
   bool skipped = Process::fault() != CUDA_SUCCESS && !command.even_after_fault;
   if (!skipped) {
-    CUresult status = command.work();
+    CUresult status = outcome_of(command);
     if (status != CUDA_SUCCESS && !stopping_) Process::raise_fault(status);
   }
+  finish(next);
+}
+
+// No exception passes this thread. A host function is foreign code, and what it throws ends here.
+CUresult Executor::outcome_of(Command& command) {
+  try {
+    return command.work();
+  } catch (const abi::__forced_unwind&) {  // pthread_exit, which has to go on
+    throw;
+  } catch (...) {
+    if (command.kind != Command::Kind::host_function) return CUDA_ERROR_UNKNOWN;
+    report_misuse("an exception left a host function, which may not throw; it ends here");
+    return CUDA_SUCCESS;
+  }
+}
+
+void Executor::report_misuse(const char* what) {
+  if (hooks_.on_misuse) hooks_.on_misuse(what);
+}
+
+void Executor::finish(const Next& next) {
+  Command& command = *next.command;
   command.work = nullptr;  // what it held is given back before anyone sees it done
   command.kernel = nullptr;
   std::vector<std::shared_ptr<void>> retired;
@@ -165,6 +189,46 @@ void Executor::run_relief(unsigned lane) {
   hooks_.on_end(lane);
 }
 
+// While a host function runs. If the function ends its thread with pthread_exit, the destructor
+// runs on the thread's way out.
+class Executor::HostFunction {
+ public:
+  HostFunction(Executor& executor, const Next& next) : executor_(executor), next_(next) {}
+  ~HostFunction() {
+    if (!returned_) executor_.replace_host_thread(next_);
+  }
+  HostFunction(const HostFunction&) = delete;
+  HostFunction& operator=(const HostFunction&) = delete;
+
+  void run() {
+    executor_.execute(next_);
+    returned_ = true;
+  }
+
+ private:
+  Executor& executor_;
+  const Next& next_;
+  bool returned_ = false;
+};
+
+// Another thread runs the host functions that wait; settle starts one for those that come later.
+void Executor::replace_host_thread(const Next& next) {
+  report_misuse("a host function ended its thread with pthread_exit; another takes its place");
+  finish(next);
+  const std::lock_guard lock(mutex_);
+  host_function_runs_ = false;
+  if (host_.joinable()) host_.detach();
+  if (stopping_) {
+    finished_.notify_all();
+  } else if (!host_functions_.empty()) {
+    try {
+      host_ = std::thread([this] { run_host_functions(); });
+    } catch (const std::system_error&) {
+      // No more threads here: the next host function that is ready tries again.
+    }
+  }
+}
+
 void Executor::run_host_functions() {
   host_function_running = true;
   std::unique_lock lock(mutex_);
@@ -175,7 +239,7 @@ void Executor::run_host_functions() {
     host_functions_.pop_front();
     host_function_runs_ = true;
     lock.unlock();
-    execute(next);
+    HostFunction(*this, next).run();
     lock.lock();
     host_function_runs_ = false;
     if (stopping_) finished_.notify_all();

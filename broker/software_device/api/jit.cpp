@@ -138,9 +138,9 @@ std::vector<image::LinkedInput> read_linked(Bytes image) {
   }
 }
 
-std::shared_ptr<const exec::Program> compile(const ptx::Module& module) {
+std::shared_ptr<const exec::Program> compile(const ptx::Module& module, ptx::ModuleBudget& budget) {
   try {
-    return exec::compile(module);
+    return exec::compile(module, budget);
   } catch (const ptx::SyntaxError& error) {
     throw failure_of(error);
   }
@@ -150,9 +150,10 @@ std::shared_ptr<const exec::Program> link_and_compile(
     const std::vector<image::LinkedInput>& inputs) {
   std::vector<ptx::LinkInput> modules;
   modules.reserve(inputs.size());
-  for (const auto& [name, text] : inputs) modules.push_back({name, parse_ptx(text)});
+  ptx::ModuleBudget budget;
+  for (const auto& [name, text] : inputs) modules.push_back({name, parse_ptx(text, budget)});
   try {
-    return compile(ptx::link(std::move(modules)));
+    return compile(ptx::link(std::move(modules)), budget);
   } catch (const ptx::LinkError& error) {
     throw JitFailure{link_error_status, error.what()};
   }
@@ -162,7 +163,7 @@ constexpr const char* input_names[] = {"cubin", "PTX", "fatbin", "object", "libr
 
 }  // namespace
 
-ptx::Module parse_ptx(const std::string& text) {
+ptx::Module parse_ptx(const std::string& text, ptx::ModuleBudget& budget) {
   const VersionLine found = find_version(text);
   if (found.version > newest_ptx) {
     throw JitFailure{
@@ -172,14 +173,15 @@ ptx::Module parse_ptx(const std::string& text) {
                     std::to_string(newest_ptx.major) + "." + std::to_string(newest_ptx.minor))};
   }
   try {
-    return ptx::parse(text);
+    return ptx::parse(text, budget);
   } catch (const ptx::SyntaxError& error) {
     throw failure_of(error);
   }
 }
 
 void check_alone(const ptx::Module& module) {
-  compile(ptx::with_stand_ins(module));
+  ptx::ModuleBudget budget;
+  compile(ptx::with_stand_ins(module), budget);
 }
 
 std::vector<image::LinkedInput> read_link_input(CUjitInputType type, const void* data,
@@ -209,7 +211,8 @@ JitResult compile_image(const void* image) {
   return result_of([&] {
     const Bytes bytes = whole_image(image);
     if (is_linked(bytes)) return link_and_compile(read_linked(bytes));
-    return compile(parse_ptx(extract(bytes)));
+    ptx::ModuleBudget budget;
+    return compile(parse_ptx(extract(bytes), budget), budget);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "api/cuda_api.hpp"
 #include "exec/program.hpp"
 #include "image/linked.hpp"
+#include "ptx/budget.hpp"
 #include "ptx/module.hpp"
 
 namespace ctxbroker::software {
@@ -34,7 +35,7 @@ struct JitFailure {
 // gives all that went into it. `name` is what messages call it.
 std::vector<image::LinkedInput> read_link_input(CUjitInputType type, const void* data,
                                                 std::size_t bytes, const std::string& name);
-ptx::Module parse_ptx(const std::string& text);
+ptx::Module parse_ptx(const std::string& text, ptx::ModuleBudget& budget);
 // What is wrong with the kernels of one input, found before it is linked.
 void check_alone(const ptx::Module& module);
 JitResult compile_linked(const std::vector<image::LinkedInput>& inputs);

@@ -23,8 +23,6 @@
 namespace ctxbroker::software {
 namespace {
 
-namespace limits = device_limits;
-
 std::string text_of(const exec::Dim3& size) {
   return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," +
          std::to_string(size.z) + ")";
@@ -42,11 +40,11 @@ bool within(const exec::Dim3& size, const unsigned (&most)[3]) {
 
 void check_sizes(const Function& function, const LaunchRequest& request) {
   const exec::Kernel& kernel = function.kernel;
-  if (!within(request.grid, limits::max_grid))
+  if (!within(request.grid, device_limits::max_grid))
     refuse(kernel, CUDA_ERROR_INVALID_VALUE,
            "grid dimensions " + text_of(request.grid) +
                " are not between 1 and (2147483647,65535,65535)");
-  if (!within(request.block, limits::max_block))
+  if (!within(request.block, device_limits::max_block))
     refuse(kernel, CUDA_ERROR_INVALID_VALUE,
            "block dimensions " + text_of(request.block) + " are not between 1 and (1024,1024,64)");
   unsigned threads = request.block.x * request.block.y * request.block.z;
@@ -207,13 +205,13 @@ CUresult execute(const KernelCall& call) {
 unsigned active_blocks(const Function& function, unsigned threads, std::size_t dynamic_shared) {
   if (threads > function.max_threads()) return 0;
   unsigned warps = (threads + 31) / 32;
-  unsigned blocks =
-      std::min(limits::max_blocks_per_multiprocessor, limits::max_threads / (warps * 32));
+  unsigned blocks = std::min(device_limits::max_blocks_per_multiprocessor,
+                             device_limits::max_threads / (warps * 32));
   std::size_t shared = function.kernel.static_shared_bytes + dynamic_shared;
   if (dynamic_shared > static_cast<std::size_t>(function.max_dynamic_shared())) return 0;
   if (shared != 0)
     blocks = static_cast<unsigned>(
-        std::min<std::size_t>(blocks, limits::shared_per_block_optin / shared));
+        std::min<std::size_t>(blocks, device_limits::shared_per_block_optin / shared));
   return blocks;
 }
 

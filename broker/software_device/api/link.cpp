@@ -16,7 +16,7 @@ void Link::add(CUjitInputType type, const void* data, std::size_t bytes, std::st
   if (name.empty()) name = "<input " + std::to_string(inputs_.size() + 1) + ">";
   try {
     for (image::LinkedInput& input : read_link_input(type, data, bytes, name)) {
-      modules_.push_back({input.name, parse_ptx(input.ptx)});
+      modules_.push_back({input.name, parse_ptx(input.ptx, budget_)});
       check_alone(modules_.back().module);
       inputs_.push_back(std::move(input));
     }

@@ -33,6 +33,7 @@ class Link {
   std::mutex mutex_;
   JitOptions options_;  // the caller keeps its arrays as long as the object
   std::vector<image::LinkedInput> inputs_;
+  ptx::ModuleBudget budget_;             // of all inputs
   std::vector<ptx::LinkInput> modules_;  // the same, parsed
   std::string error_log_;                // of all calls
   bool complete_ = false;

@@ -7,6 +7,7 @@
 #include "api/jit.hpp"
 #include "api/logs.hpp"
 #include "api/status.hpp"
+#include "limits/limits.hpp"
 #include "observe/regular_file.hpp"
 
 namespace ctxbroker::software {
@@ -26,8 +27,12 @@ std::shared_ptr<const exec::Program> load_program(const void* image, JitOptions&
 }
 
 std::vector<char> read_image_file(const char* name) {
-  constexpr std::size_t most = std::size_t{1} << 29;  // bytes, as the broker's own modules
-  const ctxbroker::detail::FileReading reading = ctxbroker::detail::read_regular_file(name, most);
+  const ctxbroker::detail::FileReading reading =
+      ctxbroker::detail::read_regular_file(name, limits::image_bytes.most);
+  if (reading.is_too_large) {
+    log_error("module: \"" + std::string(name) + "\" has " + limits::beyond(limits::image_bytes));
+    fail(CUDA_ERROR_INVALID_IMAGE);
+  }
   if (!reading.trouble.empty()) log_error("\"" + std::string(name) + "\" " + reading.trouble);
   require(reading.trouble.empty(), CUDA_ERROR_FILE_NOT_FOUND);
   std::vector<char> bytes(reading.bytes.begin(), reading.bytes.end());

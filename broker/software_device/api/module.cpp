@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/module.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -20,6 +22,22 @@ std::byte* memory_of(const Block& block) {
   return reinterpret_cast<std::byte*>(block.begin);  // NOLINT(performance-no-int-to-ptr)
 }
 
+// Whole pages of a large variable are given back to the system, which has zeros in their place when
+// they are used: a variable takes no memory and no time for what nothing uses.
+void fill_with_zeros(std::byte* memory, std::size_t bytes) {
+  constexpr std::size_t page = 4096, large = std::size_t{1} << 20;
+  const std::size_t before = (page - reinterpret_cast<std::uintptr_t>(memory) % page) % page;
+  if (bytes >= large) {
+    const std::size_t pages = (bytes - before) / page * page;
+    if (madvise(memory + before, pages, MADV_DONTNEED) == 0) {
+      std::memset(memory, 0, before);
+      memory += before + pages;
+      bytes -= before + pages;
+    }
+  }
+  if (bytes != 0) std::memset(memory, 0, bytes);
+}
+
 // Writes the initial values; every variable has its address by now.
 void initialise_variables(const Module& module) {
   const auto& globals = module.program->globals;
@@ -29,11 +47,9 @@ void initialise_variables(const Module& module) {
   for (std::size_t i = 0; i < globals.size(); ++i) {
     const exec::GlobalVariable& variable = globals[i];
     std::byte* memory = memory_of(*module.blocks[i]);
-    if (variable.initial.empty())
-      std::memset(memory, 0, variable.size);
-    else
-      std::memcpy(memory, variable.initial.data(),
-                  std::min<std::size_t>(variable.size, variable.initial.size()));
+    const std::size_t initial = std::min<std::size_t>(variable.size, variable.initial.size());
+    if (initial != 0) std::memcpy(memory, variable.initial.data(), initial);
+    fill_with_zeros(memory + initial, variable.size - initial);
     for (const exec::Relocation& relocation : variable.relocations) {
       auto found = addresses.find(relocation.symbol);
       if (found == addresses.end() || variable.size < sizeof(std::uint64_t) ||

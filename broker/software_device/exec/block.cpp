@@ -101,6 +101,13 @@ void BlockRunner::prepare(const Launch& launch) {
   use(rows->body);
 }
 
+std::uint64_t BlockRunner::frame_bytes() const noexcept {
+  const std::uint64_t per_group = code_->lockstep_bytes +
+                                  std::uint64_t{scalar_lanes_} * code_->scalar_bytes +
+                                  std::uint64_t{group_lanes} * code_->local_bytes;
+  return frames_ * per_group;
+}
+
 void BlockRunner::use(const Code& code) {
   const Launch& launch = *launch_;
   code_ = &code;

@@ -47,6 +47,8 @@ class BlockRunner {
   void begin(const Dim3& block);
   Fault advance(bool& finished);
 
+  // Of registers and .local variables of the block that was prepared.
+  std::uint64_t frame_bytes() const noexcept;
   std::string message() const;
   std::uint64_t take_instructions() noexcept;
 

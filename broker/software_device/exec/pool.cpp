@@ -16,6 +16,7 @@
 
 #include "exec/block.hpp"
 #include "exec/fault.hpp"
+#include "limits/limits.hpp"
 
 namespace ctxbroker::software::exec {
 namespace {
@@ -69,14 +70,18 @@ struct Job {
   std::vector<std::size_t> waiting, next_round;
   std::atomic<std::uint64_t> unfinished = 0;
 
-  void start_all() {
+  // False: they would take more memory than a launch may. Throws std::bad_alloc.
+  bool start_all() {
+    limits::Allowance memory(limits::launch_memory);
     for (std::uint64_t index = 0; index < blocks; ++index) {
       runners.push_back(std::make_unique<BlockRunner>());
       runners.back()->prepare(launch);
+      if (!memory.take(runners.back()->frame_bytes())) return false;
       runners.back()->begin(block_at(index));
       waiting.push_back(index);
     }
     unfinished = blocks;
+    return true;
   }
 
   // A block that waits for its turn; all others come first before one has its next. None: others
@@ -144,7 +149,10 @@ struct WorkerPool::Impl {
   Outcome run_together(Job& together, unsigned threads) {
     const std::string kernel = "kernel " + together.launch.kernel->name;
     try {
-      together.start_all();
+      if (!together.start_all()) {
+        together.fail(Fault::trap, kernel + " needs " + limits::beyond(limits::launch_memory));
+        return std::move(together.outcome);
+      }
     } catch (const std::bad_alloc&) {
       together.fail(Fault::trap, kernel + ": not enough host memory for all of its blocks at once");
       return std::move(together.outcome);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ptx/budget.hpp"
 #include "ptx/module.hpp"
 
 namespace ctxbroker::software::exec {
@@ -47,7 +48,7 @@ struct GlobalVariable {
   std::string name;
   std::uint64_t size = 0, alignment = 1;  // bytes
   bool constant = false;
-  std::vector<std::byte> initial;  // size bytes, or empty for zeros
+  std::vector<std::byte> initial;  // of its first bytes; zeros follow
   std::vector<Relocation> relocations;
 };
 
@@ -55,12 +56,16 @@ struct Program {
   std::vector<Kernel> kernels;
   std::vector<GlobalVariable> globals;  // their index is what Launch::globals is indexed by
 
+  std::shared_ptr<const void> share;  // of the process's steps
+
   const Kernel* find_kernel(std::string_view name) const noexcept;
 };
 
 // PTX text to a program. Throws ptx::SyntaxError, with the line, for a mistake and for an
 // instruction that the engines do not execute ("instruction not supported: wmma.load.a...").
 std::shared_ptr<const Program> compile(std::string_view ptx_text);
-std::shared_ptr<const Program> compile(const ptx::Module& module);
+// The steps of all programs that live in the process.
+const limits::SharedAllowance& process_steps() noexcept;
+std::shared_ptr<const Program> compile(const ptx::Module& module, ptx::ModuleBudget& budget);
 
 }  // namespace ctxbroker::software::exec

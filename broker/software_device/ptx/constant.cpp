@@ -7,8 +7,6 @@
 #include <limits>
 #include <string>
 
-#include "ptx/limits.hpp"
-
 namespace ctxbroker::software::ptx {
 
 namespace {
@@ -172,7 +170,7 @@ Value parse_parenthesis(TokenStream& tokens, std::size_t depth) {
 }
 
 Value parse_unary(TokenStream& tokens, std::size_t depth) {
-  if (depth > limits::nesting) fail(tokens.line(), "this constant expression is nested too deeply");
+  check_nesting(depth, tokens.line());
   const Token token = tokens.take();
   if (token.kind == TokenKind::number) return parse_number(token);
   if (token.kind == TokenKind::word && token.text == "WARP_SZ") {

@@ -8,23 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "ptx/limits.hpp"
+#include "ptx/budget.hpp"
 #include "ptx/module.hpp"
 #include "ptx/token_stream.hpp"
 
 namespace ctxbroker::software::ptx {
-
-// How many of a thing the module may still have.
-struct Budget {
-  std::size_t left;
-  const char* what;
-
-  // Throws SyntaxError when fewer than `count` are left.
-  void spend(std::size_t count, std::uint32_t line) {
-    if (count > left) fail(line, std::string("the module has too many ") + what);
-    left -= count;
-  }
-};
 
 struct Alias {
   std::uint32_t line = 0;
@@ -32,20 +20,21 @@ struct Alias {
 };
 
 struct Context {
-  explicit Context(std::string_view text) : tokens(text) {}
+  Context(std::string_view text, ModuleBudget& its_budget) : tokens(text), budget(its_budget) {}
 
   TokenStream tokens;
+  ModuleBudget& budget;
   Module module = {};
   std::unordered_map<std::string, std::size_t> variable_index = {};
   std::unordered_map<std::string, std::size_t> function_index = {};
   std::vector<Alias> aliases = {};
 
-  Budget instructions = {limits::instructions, "instructions"};
-  Budget variables = {limits::variables, "variables"};
-  Budget functions = {limits::functions, "functions"};
-  Budget labels = {limits::labels, "labels"};
-  Budget initial_values = {limits::initial_values, "initial values"};
-  Budget table_entries = {limits::table_entries, "entries in branch and call tables"};
+  // Charges what the module is about to hold. More than the limit is not multiplied: it may wrap.
+  template <class Thing>
+  void charge(std::uint32_t line, std::uint64_t count = 1) {
+    const bool is_absurd = count > budget.memory.limit().most;
+    budget.memory.spend(is_absurd ? count : count * sizeof(Thing), line);
+  }
 };
 
 }  // namespace ctxbroker::software::ptx

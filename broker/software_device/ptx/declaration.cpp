@@ -14,6 +14,12 @@ namespace ctxbroker::software::ptx {
 
 namespace {
 
+// Beyond these a declaration makes no sense. They take no memory: registers have places from their
+// first use on, and variables when the module is loaded.
+constexpr std::uint32_t largest_register_range = 1U << 20;          // N of "%r<N>"
+constexpr std::uint64_t largest_variable = std::uint64_t{1} << 40;  // bytes
+constexpr std::uint32_t largest_alignment = 1U << 16;               // bytes
+
 using NamedType = std::pair<std::string_view, Type>;
 // Textures, surfaces and samplers are handles of 8 bytes.
 constexpr std::array<NamedType, 24> types = {
@@ -45,7 +51,7 @@ struct Head {
 
 std::uint32_t parse_alignment(Context& context) {
   const std::uint32_t line = context.tokens.line();
-  const std::uint64_t value = parse_integer(context.tokens, 1, limits::alignment, "an alignment");
+  const std::uint64_t value = parse_integer(context.tokens, 1, largest_alignment, "an alignment");
   if (!std::has_single_bit(value)) fail(line, "an alignment must be a power of two");
   return static_cast<std::uint32_t>(value);
 }
@@ -155,7 +161,7 @@ class InitialiserReader {
 
  private:
   void add(Operand value) {
-    context_.initial_values.spend(1, context_.tokens.line());
+    context_.charge<Operand>(context_.tokens.line());
     values_.push_back(std::move(value));
   }
 
@@ -169,7 +175,7 @@ class InitialiserReader {
   void read_braces(std::size_t level) {
     TokenStream& tokens = context_.tokens;
     const std::uint32_t line = tokens.line();
-    if (level > limits::nesting) fail(line, "this initialiser is nested too deeply");
+    check_nesting(level, line);
     tokens.expect_symbol("{", "at the start of an initialiser");
     const std::size_t begin = values_.size();
     while (!tokens.at_symbol("}")) {
@@ -196,7 +202,7 @@ class InitialiserReader {
   void fill_row(std::size_t level) {
     if (!std::exchange(row_is_short_, false)) return;
     const std::uint64_t missing = values_at(level) - (values_.size() - row_begin_);
-    context_.initial_values.spend(missing, context_.tokens.line());
+    context_.charge<Operand>(context_.tokens.line(), missing);
     Operand zero;
     zero.kind = Operand::Kind::integer;
     values_.insert(values_.end(), missing, zero);
@@ -215,16 +221,15 @@ Dimensions parse_dimensions(Context& context) {
   TokenStream& tokens = context.tokens;
   Dimensions dimensions;
   while (tokens.take_symbol_if("[")) {
-    if (dimensions.size() == limits::dimensions) {
-      fail(tokens.line(),
-           "an array of more than " + std::to_string(limits::dimensions) + " dimensions");
+    if (dimensions.size() == limits::ptx_dimensions.most) {
+      fail(tokens.line(), limits::beyond(limits::ptx_dimensions));
     }
     const bool unsized = tokens.at_symbol("]");
     if (unsized && !dimensions.empty()) {
       fail(tokens.line(), "only an array's first dimension can be left open");
     }
     dimensions.push_back(
-        unsized ? 0 : parse_integer(tokens, 1, limits::variable_bytes, "an array's dimension"));
+        unsized ? 0 : parse_integer(tokens, 1, largest_variable, "an array's dimension"));
     tokens.expect_symbol("]", "after an array's dimension");
   }
   return dimensions;
@@ -237,12 +242,12 @@ void set_count(Variable& variable, const Dimensions& dimensions) {
       variable.count = 0;
       return;
     }
-    if (variable.count > limits::variable_bytes / dimension) {
+    if (variable.count > largest_variable / dimension) {
       fail(variable.line, quoted(variable.name) + " is larger than a variable can be");
     }
     variable.count *= dimension;
   }
-  if (variable.count > limits::variable_bytes / size_of(variable.type) / variable.vector) {
+  if (variable.count > largest_variable / size_of(variable.type) / variable.vector) {
     fail(variable.line, quoted(variable.name) + " is larger than a variable can be");
   }
 }
@@ -251,7 +256,7 @@ void set_count(Variable& variable, const Dimensions& dimensions) {
 void set_open_count(Variable& variable, const Dimensions& dimensions) {
   std::uint64_t row = variable.vector;
   for (std::size_t i = 1; i < dimensions.size(); ++i) {
-    if (row > limits::variable_bytes / dimensions[i]) {
+    if (row > largest_variable / dimensions[i]) {
       fail(variable.line, quoted(variable.name) + " is larger than a variable can be");
     }
     row *= dimensions[i];
@@ -261,7 +266,7 @@ void set_open_count(Variable& variable, const Dimensions& dimensions) {
 
 Variable begin_variable(Context& context, const Head& head, std::string_view where) {
   const Token name = context.tokens.expect(TokenKind::word, "a name", where);
-  context.variables.spend(1, name.line);
+  context.charge<Variable>(name.line);
   Variable variable;
   variable.line = name.line;
   variable.name = name.text;
@@ -277,7 +282,7 @@ Variable parse_register(Context& context, const Head& head) {
   Variable variable = begin_variable(context, head, "in a register declaration");
   if (context.tokens.take_symbol_if("<")) {
     variable.register_count = static_cast<std::uint32_t>(
-        parse_integer(context.tokens, 1, limits::register_range, "a number of registers"));
+        parse_integer(context.tokens, 1, largest_register_range, "a number of registers"));
     context.tokens.expect_symbol(">", "after a number of registers");
   }
   return variable;

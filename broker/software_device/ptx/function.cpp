@@ -121,6 +121,7 @@ class BodyReader {
  private:
   void read_statement() {
     if (tokens_.at_symbol("{")) {
+      context_.charge<Names>(tokens_.line());
       names_.open(tokens_.take().line);
     } else if (tokens_.take_symbol_if("}")) {
       names_.close();
@@ -167,7 +168,7 @@ class BodyReader {
   void read_label() {
     const Token token = tokens_.take();
     tokens_.take();  // ":"
-    context_.labels.spend(1, token.line);
+    context_.charge<Label>(token.line);
     std::string name = names_.declare(std::string(token.text), NameKind::label, token.line);
     if (tokens_.at_dot_word("callprototype")) {
       read_prototype(std::move(name));
@@ -198,7 +199,7 @@ class BodyReader {
     table.name = std::move(name);
     do {
       const Token target = tokens_.expect(TokenKind::word, "a name", "in a table of targets");
-      context_.table_entries.spend(1, target.line);
+      context_.charge<PendingTarget>(target.line);
       table.targets.emplace_back(target.text);
       if (branches)
         pending_.push_back({function_.branch_tables.size(), table.targets.size() - 1,
@@ -282,6 +283,7 @@ void read_location(Context& context) {
     const SourcePosition named = read_position(tokens);
     if (word.text == "inlined_at") inlined_at = named;
   }
+  context.charge<SourcePosition>(line, 3);
   context.module.sources.add(line, position, inlined_at);
 }
 
@@ -291,6 +293,7 @@ void read_file(Context& context) {
   if (tokens.peek().kind != TokenKind::number) tokens.fail_expected("a number", "after '.file'");
   const std::uint32_t number = take_number(tokens);
   const Token name = tokens.expect(TokenKind::string, "a name", "after '.file'");
+  context.charge<std::string>(name.line, 2);
   context.module.sources.name_file(number, std::string(name.text));
   while (tokens.take_symbol_if(",")) tokens.expect(TokenKind::number, "a number", "in '.file'");
 }
@@ -326,7 +329,6 @@ void add_function(Context& context, Function function) {
   const auto [place, fresh] =
       context.function_index.try_emplace(function.name, context.module.functions.size());
   if (fresh) {
-    context.functions.spend(1, function.line);
     context.module.functions.push_back(std::move(function));
     return;
   }
@@ -345,6 +347,8 @@ void add_function(Context& context, Function function) {
 
 void parse_function(Context& context, bool is_entry, Linkage linkage) {
   TokenStream& tokens = context.tokens;
+  const std::uint64_t before = context.budget.memory.taken() + tokens.position();
+  context.charge<Function>(tokens.line());
   Function function;
   function.is_entry = is_entry;
   function.linkage = linkage;
@@ -365,6 +369,7 @@ void parse_function(Context& context, bool is_entry, Linkage linkage) {
   } else {
     BodyReader(context, function).read();
   }
+  function.memory = context.budget.memory.taken() + tokens.position() - before;
   add_function(context, std::move(function));
 }
 

@@ -15,8 +15,8 @@ using Kind = Operand::Kind;
 // Reads the operands of one instruction.
 class OperandReader {
  public:
-  OperandReader(TokenStream& tokens, const Names& names, const Instruction& instruction)
-      : tokens_(tokens), names_(names), instruction_(instruction) {}
+  OperandReader(Context& context, const Names& names, const Instruction& instruction)
+      : context_(context), tokens_(context.tokens), names_(names), instruction_(instruction) {}
 
   Operand read() { return read_operand(0); }
 
@@ -40,8 +40,11 @@ class OperandReader {
   }
 
   Operand read_single(std::size_t depth) {
-    if (depth > limits::nesting) fail(tokens_.line(), "operands nested too deeply " + where());
-    if (++count_ > limits::operands) fail(tokens_.line(), "too many operands " + where());
+    check_nesting(depth, tokens_.line());
+    if (++count_ > limits::ptx_operands.most) {
+      fail(tokens_.line(), limits::beyond(limits::ptx_operands));
+    }
+    context_.charge<Operand>(tokens_.line());
     if (tokens_.at_symbol("{")) return read_group("}", Kind::vector, depth);
     if (tokens_.at_symbol("[")) return read_address(depth);
     if (tokens_.at_symbol("(") && instruction_.opcode == "call") {
@@ -95,7 +98,8 @@ class OperandReader {
     do {
       group.elements.push_back(read_operand(depth + 1));
     } while (tokens_.take_symbol_if(","));
-    tokens_.expect_symbol(end, where());
+    // The words of an error are made for an error only: modifiers can be long.
+    if (!tokens_.take_symbol_if(end)) tokens_.fail_expected(quoted(end), where());
     return group;
   }
 
@@ -123,7 +127,8 @@ class OperandReader {
 
   // A register, symbol or label, with the offset that may follow a name.
   Operand read_name() {
-    const Token token = tokens_.expect(TokenKind::word, "an operand", where());
+    if (tokens_.peek().kind != TokenKind::word) tokens_.fail_expected("an operand", where());
+    const Token token = tokens_.take();
     Operand operand;
     if (token.text == "_") {
       operand.kind = Kind::sink;
@@ -147,6 +152,7 @@ class OperandReader {
     return operand;
   }
 
+  Context& context_;
   TokenStream& tokens_;
   const Names& names_;
   const Instruction& instruction_;
@@ -207,19 +213,20 @@ Instruction parse_instruction(Context& context, const Names& names) {
   TokenStream& tokens = context.tokens;
   Instruction instruction;
   instruction.line = tokens.line();
-  context.instructions.spend(1, instruction.line);
+  context.charge<Instruction>(instruction.line);
   if (tokens.take_symbol_if("@")) instruction.guard = parse_guard(context, names);
   instruction.opcode =
       tokens.expect(TokenKind::word, "an instruction", "in the body of a function").text;
   while (tokens.peek().kind == TokenKind::dot_word) {
-    if (instruction.modifiers.size() == limits::modifiers) {
-      fail(tokens.line(), "too many modifiers after " + quoted(instruction.opcode));
+    if (instruction.modifiers.size() == limits::ptx_modifiers.most) {
+      fail(tokens.line(), limits::beyond(limits::ptx_modifiers));
     }
+    context.charge<std::string>(tokens.line());
     instruction.modifiers.emplace_back(tokens.take().text);
   }
   refuse_without_sync(context.module, instruction);
   if (!tokens.at_symbol(";")) {
-    OperandReader reader(tokens, names, instruction);
+    OperandReader reader(context, names, instruction);
     do {
       instruction.operands.push_back(reader.read());
     } while (tokens.take_symbol_if(","));

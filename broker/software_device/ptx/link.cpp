@@ -7,6 +7,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "limits/limits.hpp"
+#include "ptx/token_stream.hpp"
+
 namespace ctxbroker::software::ptx {
 
 namespace {
@@ -34,8 +37,26 @@ struct Symbol {
 using Symbols = std::unordered_map<std::string, Symbol>;
 
 std::string in_quotes(std::string_view text) {
-  return "'" + std::string(text) + "'";
+  return quoted(text);
 }
+
+// What the linker says, up to a limit.
+class Errors {
+ public:
+  void add(const std::string& line) {
+    if (left_.take(1)) {
+      text_ += "error   : " + line + "\n";
+    } else if (!std::exchange(is_full_, true)) {
+      text_ += "fatal   : " + limits::beyond(left_.limit()) + "\n";
+    }
+  }
+  const std::string& text() const noexcept { return text_; }
+
+ private:
+  limits::Allowance left_{limits::link_errors};
+  std::string text_;
+  bool is_full_ = false;
+};
 
 bool same_shape(const std::vector<Variable>& a, const std::vector<Variable>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
@@ -54,7 +75,7 @@ class Table {
   }
 
   const Symbols& symbols() const noexcept { return symbols_; }
-  const std::string& errors() const noexcept { return errors_; }
+  const Errors& errors() const noexcept { return errors_; }
 
  private:
   // A function that is only declared may be another's, whether or not it says ".extern".
@@ -119,14 +140,14 @@ class Table {
 
   void report(std::string_view what, std::string_view name, std::size_t input,
               std::string_view then, std::size_t earlier) {
-    errors_.append("error   : ").append(what).append(" ").append(in_quotes(name));
-    errors_.append(" in ").append(in_quotes(inputs_[input].name)).append(", ").append(then);
-    errors_.append(" in ").append(in_quotes(inputs_[earlier].name)).append("\n");
+    errors_.add(std::string(what) + " " + in_quotes(name) + " in " +
+                in_quotes(inputs_[input].name) + ", " + std::string(then) + " in " +
+                in_quotes(inputs_[earlier].name));
   }
 
   std::span<const LinkInput> inputs_;
   Symbols symbols_;
-  std::string errors_;
+  Errors errors_;
 };
 
 // A module's own names that are taken already, and what they become.
@@ -180,7 +201,7 @@ class Linker {
       keep_apart(inputs_[i].module, i);
       check_uses(inputs_[i]);
     }
-    if (!errors_.empty()) throw LinkError(errors_);
+    if (!errors_.text().empty()) throw LinkError(errors_.text());
     for (std::size_t i = 0; i < inputs_.size(); ++i) take(inputs_[i].module, i);
     return std::move(result_);
   }
@@ -223,8 +244,7 @@ class Linker {
       const auto known = functions_of_the_driver();
       if (std::find(known.begin(), known.end(), name) != known.end()) return;
       if (!reported.insert(name).second) return;
-      errors_.append("error   : Undefined reference to ").append(in_quotes(name));
-      errors_.append(" in ").append(in_quotes(input.name)).append("\n");
+      errors_.add("Undefined reference to " + in_quotes(name) + " in " + in_quotes(input.name));
     };
     for (Function& function : input.module.functions) visit_names(function, check);
     for (Variable& variable : input.module.variables) {
@@ -261,7 +281,7 @@ class Linker {
 
   std::vector<LinkInput> inputs_;
   Table table_;
-  std::string errors_;
+  Errors errors_;
   std::unordered_set<std::string> taken_, kept_;
   Module result_;
 };
@@ -270,7 +290,7 @@ class Linker {
 
 void check_definitions(std::span<const LinkInput> inputs) {
   const Table table(inputs);
-  if (!table.errors().empty()) throw LinkError(table.errors());
+  if (!table.errors().text().empty()) throw LinkError(table.errors().text());
 }
 
 Module link(std::vector<LinkInput> inputs) {

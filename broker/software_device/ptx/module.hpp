@@ -156,6 +156,7 @@ struct Function {
   std::optional<std::uint32_t> max_threads = {};          // product of .maxntid
   std::optional<std::uint32_t> required_threads[3] = {};  // .reqntid; all three or none
   std::optional<std::uint32_t> max_registers = {};        // .maxnreg
+  std::uint64_t memory = 0;                               // bytes that it takes, about
 };
 
 struct Module {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ptx/names.hpp"
 
+#include <algorithm>
 #include <charconv>
 
-#include "ptx/limits.hpp"
 #include "ptx/token_stream.hpp"
 
 namespace ctxbroker::software::ptx {
@@ -18,9 +18,7 @@ std::string with_scope(const std::string& name, std::size_t scope) {
 
 void Names::open(std::uint32_t line) {
   const std::size_t depth = scopes_[current_].depth + 1;
-  if (depth > limits::nesting) {
-    fail(line, "more than " + std::to_string(limits::nesting) + " scopes { } in each other");
-  }
+  check_nesting(depth, line);
   scopes_.push_back({.parent = current_, .depth = depth});
   current_ = scopes_.size() - 1;
 }
@@ -46,7 +44,10 @@ std::optional<Resolved> Names::find_in(const Scope& scope, const std::string& na
   if (const auto found = scope.names.find(name); found != scope.names.end()) return found->second;
   if (scope.ranges.empty()) return std::nullopt;
   // "%r12" is number 12 of "%r<N>", or number 2 of "%r1<N>".
-  for (std::size_t split = name.size(); split > 1 && is_digit(name[split - 1]);) {
+  constexpr std::size_t most_digits = 7;  // of the largest register_range
+  const std::size_t first = name.size() - std::min(name.size(), most_digits);
+  for (std::size_t split = name.size();
+       split > std::max<std::size_t>(first, 1) && is_digit(name[split - 1]);) {
     --split;
     if (name[split] == '0' && split + 1 != name.size()) continue;
     const auto range = scope.ranges.find(name.substr(0, split));

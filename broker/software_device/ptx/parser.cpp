@@ -47,7 +47,7 @@ void parse_alias(Context& context) {
   tokens.expect_symbol(",", "in '.alias'");
   alias.target = tokens.expect(TokenKind::word, "a name", "in '.alias'").text;
   tokens.expect_symbol(";", "after '.alias'");
-  context.functions.spend(1, name.line);
+  context.charge<Alias>(name.line);
   context.aliases.push_back(std::move(alias));
 }
 
@@ -60,8 +60,8 @@ void add_aliases(Context& context) {
       fail(alias.line, "the alias " + quoted(alias.name) + " names " + quoted(alias.target) +
                            ", which is not defined");
     }
+    context.budget.memory.spend(context.module.functions[found->second].memory, alias.line);
     Function copy = context.module.functions[found->second];
-    context.instructions.spend(copy.body.size(), alias.line);
     copy.name = alias.name;
     copy.line = alias.line;
     add_function(context, std::move(copy));
@@ -144,7 +144,13 @@ void parse_statement(Context& context) {
 }  // namespace
 
 Module parse(std::string_view text) {
-  Context context(text);
+  ModuleBudget budget;
+  return parse(text, budget);
+}
+
+Module parse(std::string_view text, ModuleBudget& budget) {
+  Context context(text, budget);
+  budget.memory.spend(text.size(), 1);
   while (context.tokens.peek().kind != TokenKind::end) parse_statement(context);
   const std::uint32_t line = context.tokens.line();
   if (context.module.version.empty()) fail(line, "the text is no PTX: '.version' is missing");

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "ptx/budget.hpp"
 #include "ptx/module.hpp"
 
 namespace ctxbroker::software::ptx {
@@ -23,7 +24,9 @@ class SyntaxError : public std::runtime_error {
   std::uint32_t line_;
 };
 
-// Throws SyntaxError. Never reads past `text`, whatever is in it; nesting and counts are bounded.
+// Throws SyntaxError. Never reads past `text`, whatever is in it. What the module takes is charged
+// to the budget: by default its own, and one for all that are linked with each other.
 Module parse(std::string_view text);
+Module parse(std::string_view text, ModuleBudget& budget);
 
 }  // namespace ctxbroker::software::ptx

@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "ptx/limits.hpp"
+#include "ptx/budget.hpp"
 #include "ptx/parser.hpp"
 
 namespace ctxbroker::software::ptx {
@@ -40,13 +40,21 @@ void fail(std::uint32_t line, const std::string& message) {
   throw SyntaxError(line, message);
 }
 
+void Budget::refuse(std::uint32_t line) const {
+  fail(line, limits::beyond(limit()));
+}
+
+void check_nesting(std::size_t depth, std::uint32_t line) {
+  if (depth > limits::ptx_nesting.most) fail(line, limits::beyond(limits::ptx_nesting));
+}
+
 std::string quoted_directive(std::string_view word) {
   std::string text = ".";
   return quoted(text.append(word));
 }
 
 std::string quoted(std::string_view text) {
-  constexpr std::size_t longest = 60;
+  constexpr std::size_t longest = 250;  // of what compilers make, most names are shorter
   std::string result = "'";
   for (const char c : text.substr(0, longest)) result += (c >= ' ' && c <= '~') ? c : '?';
   if (text.size() > longest) result += "...";
@@ -54,10 +62,7 @@ std::string quoted(std::string_view text) {
 }
 
 TokenStream::TokenStream(std::string_view text) : text_(without_ending(text)) {
-  if (text_.size() > limits::text_bytes) {
-    fail(1, "the PTX text has " + std::to_string(text_.size()) + " bytes; the most is " +
-                std::to_string(limits::text_bytes));
-  }
+  if (text_.size() > limits::ptx_text.most) fail(1, limits::beyond(limits::ptx_text));
   first_ = scan();
   second_ = scan();
 }
@@ -102,10 +107,7 @@ void TokenStream::fail_expected(std::string_view what, std::string_view where) c
 }
 
 Token TokenStream::make(TokenKind kind, std::size_t begin, std::size_t end) const {
-  if (end - begin > limits::token_bytes) {
-    fail(line_, "a name or number of " + std::to_string(end - begin) + " characters; the most is " +
-                    std::to_string(limits::token_bytes));
-  }
+  if (end - begin > limits::ptx_word.most) fail(line_, limits::beyond(limits::ptx_word));
   return {kind, text_.substr(begin, end - begin), line_, false};
 }
 

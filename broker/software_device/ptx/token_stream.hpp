@@ -48,6 +48,7 @@ class TokenStream {
   Token expect(TokenKind kind, std::string_view what, std::string_view where);
 
   std::uint32_t line() const noexcept { return first_.line; }
+  std::size_t position() const noexcept { return position_; }  // bytes that were read
 
   // Throws SyntaxError: "expected WHAT WHERE, found 'TOKEN'".
   [[noreturn]] void fail_expected(std::string_view what, std::string_view where) const;
@@ -67,6 +68,7 @@ class TokenStream {
 
 // Throws SyntaxError.
 [[noreturn]] void fail(std::uint32_t line, const std::string& message);
+void check_nesting(std::size_t depth, std::uint32_t line);
 
 // In quotation marks, shortened, unprintable bytes as '?': any text may end up in a message.
 std::string quoted(std::string_view text);

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "image/image_error.hpp"
+#include "limits/limits.hpp"
 
 namespace ctxbroker::image {
 
@@ -29,13 +30,21 @@ Value read(Bytes bytes, std::size_t offset) noexcept {
   throw ImageError(reason, message);
 }
 
-// The reader refuses images that claim to be larger than this.
-namespace limits {
+// What one image may still take, over all its parts. An entry that is unpacked costs its bytes. A
+// kernel or variable costs its name and a few bytes, and so does a symbol that is neither.
+class Allowances {
+ public:
+  bool take_unpacked(std::uint64_t bytes) noexcept { return unpacked_.take(bytes); }
+  // Throws ImageError.
+  void take_name(std::size_t length) {
+    constexpr std::uint64_t around_name = 64;
+    if (!names_.take(length + around_name)) {
+      fail(Reason::invalid, "the image has " + limits::beyond(limits::image_names));
+    }
+  }
 
-constexpr std::uint64_t image_bytes = std::uint64_t{2} << 30;
-constexpr std::uint64_t ptx_bytes = std::uint64_t{256} << 20;     // unpacked
-constexpr std::uint64_t unpacked_bytes = std::uint64_t{1} << 30;  // all entries of one image
-
-}  // namespace limits
+ private:
+  limits::Allowance unpacked_{limits::image_unpacked}, names_{limits::image_names};
+};
 
 }  // namespace ctxbroker::image

@@ -108,14 +108,17 @@ Memory memory_of(std::string_view section) noexcept {
   return section.starts_with(".nv.global") ? Memory::device : Memory::other;
 }
 
-void read_symbols(const Sections& sections, const Elf64_Shdr& table, Cubin& cubin) {
+void read_symbols(const Sections& sections, const Elf64_Shdr& table, Cubin& cubin,
+                  Allowances& allowances) {
   if (table.sh_link >= sections.count()) fail_cubin("its symbols have no names");
   const std::string_view names = sections.text_of(sections.get(table.sh_link));
   const Bytes symbols = sections.bytes(table);
   for (std::size_t i = 0; i < symbols.size() / sizeof(Elf64_Sym); ++i) {
     const auto symbol = read<Elf64_Sym>(symbols, i * sizeof(Elf64_Sym));
-    if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx >= sections.count()) continue;
-    const std::string_view name = Sections::name_at(names, symbol.st_name);
+    const bool is_defined = symbol.st_shndx != SHN_UNDEF && symbol.st_shndx < sections.count();
+    const std::string_view name =
+        is_defined ? Sections::name_at(names, symbol.st_name) : std::string_view();
+    allowances.take_name(name.size());  // many symbols can share one long name
     if (name.empty()) continue;
     const unsigned char type = ELF64_ST_TYPE(symbol.st_info);
     if (type == STT_FUNC && (symbol.st_other & is_entry) != 0) cubin.kernels.emplace_back(name);
@@ -131,10 +134,10 @@ void read_symbols(const Sections& sections, const Elf64_Shdr& table, Cubin& cubi
 std::uint64_t cubin_size(Bytes image) {
   const auto header = read<Elf64_Ehdr>(image, 0);
   const auto end_of = [](std::uint64_t offset, std::uint64_t entry_size, std::uint64_t count) {
-    if (offset > limits::image_bytes) {
-      fail(Reason::invalid,
-           "the cubin is corrupt or absurdly large: a table of its stands at byte " +
-               std::to_string(offset));
+    if (offset > limits::image_bytes.most) {
+      fail(Reason::invalid, "the cubin is corrupt: a table of its stands at byte " +
+                                std::to_string(offset) + "; the limit image_bytes is " +
+                                std::to_string(limits::image_bytes.most));
     }
     return offset + entry_size * count;
   };
@@ -149,7 +152,7 @@ Target read_cubin_target(Bytes image) {
   return {static_cast<int>((is_new ? header.e_flags >> 8 : header.e_flags) & 0xFF), '\0'};
 }
 
-Cubin read_cubin(Bytes image) {
+Cubin read_cubin(Bytes image, Allowances& allowances) {
   Cubin cubin;
   cubin.target = read_cubin_target(image);
   const Elf64_Ehdr header = read_header(image);
@@ -164,7 +167,7 @@ Cubin read_cubin(Bytes image) {
   for (std::uint32_t i = 0; i < sections.count(); ++i) {
     const Elf64_Shdr section = sections.get(i);
     const Bytes bytes = sections.bytes(section);  // checked to lie inside, whatever it is
-    if (section.sh_type == SHT_SYMTAB) read_symbols(sections, section, cubin);
+    if (section.sh_type == SHT_SYMTAB) read_symbols(sections, section, cubin, allowances);
     if (sections.name(section) == ".nv.compat" && is_architecture_specific(bytes)) {
       cubin.target.variant = 'a';
     }

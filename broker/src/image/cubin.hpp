@@ -30,6 +30,6 @@ std::uint64_t cubin_size(Bytes image);
 Target read_cubin_target(Bytes image);
 
 // Reads the kernels and variables of a cubin. Throws ImageError.
-Cubin read_cubin(Bytes image);
+Cubin read_cubin(Bytes image, Allowances& allowances);
 
 }  // namespace ctxbroker::image

@@ -51,9 +51,8 @@ std::string unpack_lz4(Bytes packed, std::uint64_t size, std::string_view what) 
 std::string unpack_bytes(Bytes packed, Compression packing, std::uint64_t size,
                          std::string_view what) {
   if (packing == Compression::none) size = packed.size();
-  if (size > limits::ptx_bytes || packed.size() > limits::ptx_bytes) {
-    fail(Reason::invalid, std::string(what) + " would have " + std::to_string(size) +
-                              " bytes unpacked; the most is " + std::to_string(limits::ptx_bytes));
+  if (size > limits::ptx_text.most || packed.size() > limits::ptx_text.most) {
+    fail(Reason::invalid, std::string(what) + " has " + limits::beyond(limits::ptx_text));
   }
   if (packing == Compression::none) {
     return {reinterpret_cast<const char*>(packed.data()), packed.size()};
@@ -183,7 +182,12 @@ std::string name_of(const FatbinEntry& entry) {
          to_string(entry.target) + ")";
 }
 
-std::string unpack(const FatbinEntry& entry) {
+std::string unpack(const FatbinEntry& entry, Allowances& allowances) {
+  const bool is_packed = entry.packing != Compression::none;
+  if (!allowances.take_unpacked(is_packed ? entry.unpacked_size : entry.payload.size())) {
+    fail(Reason::invalid,
+         name_of(entry) + " and those before it have " + limits::beyond(limits::image_unpacked));
+  }
   return unpack_bytes(entry.payload, entry.packing, entry.unpacked_size, name_of(entry));
 }
 
@@ -194,9 +198,9 @@ std::uint64_t fatbin_size(Bytes header) {
     fail(Reason::invalid,
          "the fatbin is corrupt: it says its header has " + std::to_string(header_size) + " bytes");
   }
-  if (payload_size > limits::image_bytes) {
-    fail(Reason::invalid, "the fatbin is corrupt or absurdly large: it says it has " +
-                              std::to_string(payload_size) + " bytes");
+  if (payload_size > limits::image_bytes.most) {
+    fail(Reason::invalid,
+         "the fatbin is corrupt, or it has " + limits::beyond(limits::image_bytes));
   }
   return header_size + payload_size;
 }
@@ -215,6 +219,9 @@ std::vector<FatbinEntry> read_fatbin(Bytes fatbin) {
   std::vector<FatbinEntry> entries;
   Bytes rest = fatbin.first(size).subspan(header_size);
   while (!rest.empty()) {
+    if (entries.size() == limits::image_parts.most) {
+      fail(Reason::invalid, "the fatbin has " + limits::beyond(limits::image_parts));
+    }
     entries.push_back(take_entry(rest, entries.size() + 1, size - rest.size()));
   }
   return entries;
@@ -237,8 +244,9 @@ std::string extract_from_fatbin(Bytes fatbin, int compute) {
                      }
                      return a->target.variant < b->target.variant;
                    });
+  Allowances allowances;
   for (const FatbinEntry* candidate : candidates) {
-    std::string text = unpack(*candidate);
+    std::string text = unpack(*candidate, allowances);
     text.resize(std::min(text.find('\0'), text.size()));
     const auto target = find_target(text);
     if (!target) {

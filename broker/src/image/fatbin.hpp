@@ -37,7 +37,7 @@ std::string name_of(const FatbinEntry& entry);
 
 // Returns the entry's code, unpacked. Throws ImageError when the packed data is corrupt or too
 // large.
-std::string unpack(const FatbinEntry& entry);
+std::string unpack(const FatbinEntry& entry, Allowances& allowances);
 
 // Returns the size that a fatbin's header states. `header` holds fatbin_header_bytes. Throws
 // ImageError.

@@ -42,9 +42,8 @@ bool begins_with(const char* image, std::size_t size, std::string_view magic) no
 std::string_view text_of(Bytes image) {
   std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
   text = text.substr(0, text.find('\0'));
-  if (text.size() > limits::ptx_bytes) {
-    fail(Reason::invalid, "the PTX text has " + std::to_string(text.size()) +
-                              " bytes; the most is " + std::to_string(limits::ptx_bytes));
+  if (text.size() > limits::ptx_text.most) {
+    fail(Reason::invalid, "the text has " + limits::beyond(limits::ptx_text));
   }
   return text;
 }
@@ -86,11 +85,12 @@ void set_target(ImageEntry& entry, Target target) {
 }
 
 // `what` names the text in the error.
-void add_ptx(ImageEntry& entry, std::string_view text, const std::string& what) {
+void add_ptx(ImageEntry& entry, std::string_view text, const std::string& what,
+             Allowances& allowances) {
   text = text.substr(0, text.find('\0'));
   const auto target = find_target(text);
   if (!target) fail(Reason::invalid, what + ": '.version' and '.target sm_NN' must stand first");
-  PtxContent content = scan_ptx(text);
+  PtxContent content = scan_ptx(text, allowances);
   entry.kind = CodeKind::ptx;
   set_target(entry, *target);
   entry.ptx_version = std::move(content.version);
@@ -99,8 +99,8 @@ void add_ptx(ImageEntry& entry, std::string_view text, const std::string& what) 
   entry.variables = std::move(content.variables);
 }
 
-void add_cubin(ImageEntry& entry, Bytes code) {
-  Cubin cubin = read_cubin(code);
+void add_cubin(ImageEntry& entry, Bytes code, Allowances& allowances) {
+  Cubin cubin = read_cubin(code, allowances);
   entry.kind = CodeKind::machine_code;
   set_target(entry, cubin.target);
   entry.is_64_bit = cubin.is_64_bit;
@@ -112,20 +112,22 @@ void add_cubin(ImageEntry& entry, Bytes code) {
 KernelImage describe_text(Bytes image) {
   const std::string_view text = text_of(image);
   ImageEntry entry{.bytes = text.size(), .unpacked_bytes = text.size()};
-  add_ptx(entry, text, "the image begins like text but is not PTX");
+  Allowances allowances;
+  add_ptx(entry, text, "the image begins like text but is not PTX", allowances);
   return {ImageKind::ptx, text.size(), {std::move(entry)}};
 }
 
 KernelImage describe_cubin(Bytes image) {
   ImageEntry entry;
-  add_cubin(entry, image);  // which checks that the header is there
+  Allowances allowances;
+  add_cubin(entry, image, allowances);  // which checks that the header is there
   entry.bytes = entry.unpacked_bytes = cubin_size(image);
   return {ImageKind::cubin, entry.bytes, {entry}};
 }
 
-// Describes an entry. Its unpacked code is held only while it is read, and `left` bounds the sum of
-// all unpacked bytes.
-ImageEntry describe_entry(const FatbinEntry& from, std::uint64_t& left) {
+// Describes an entry. Its unpacked code is held only while it is read, and the allowances bound the
+// sum of all unpacked bytes.
+ImageEntry describe_entry(const FatbinEntry& from, Allowances& allowances) {
   ImageEntry entry{.compression = from.packing, .bytes = from.payload.size()};
   entry.is_64_bit = from.is_64_bit;
   entry.unpacked_bytes =
@@ -134,18 +136,13 @@ ImageEntry describe_entry(const FatbinEntry& from, std::uint64_t& left) {
   set_target(entry, from.target);
   if (from.kind == FatbinEntry::link_time) entry.kind = CodeKind::link_time;
   if (from.kind != FatbinEntry::ptx && from.kind != FatbinEntry::elf) return entry;
-  if (entry.unpacked_bytes > left) {
-    fail(Reason::invalid, name_of(from) + " and those before it would have more than " +
-                              std::to_string(limits::unpacked_bytes) + " bytes unpacked");
-  }
-  left -= entry.unpacked_bytes;
-  const std::string code = unpack(from);
+  const std::string code = unpack(from, allowances);
   if (from.kind == FatbinEntry::ptx) {
-    add_ptx(entry, code, name_of(from) + " is corrupt");
+    add_ptx(entry, code, name_of(from) + " is corrupt", allowances);
     return entry;
   }
   try {
-    add_cubin(entry, std::as_bytes(std::span(code.data(), code.size())));
+    add_cubin(entry, std::as_bytes(std::span(code.data(), code.size())), allowances);
   } catch (const ImageError& error) {
     fail(error.reason(), name_of(from) + ": " + error.what());
   }
@@ -157,18 +154,22 @@ ImageEntry describe_entry(const FatbinEntry& from, std::uint64_t& left) {
 KernelImage describe_fatbin(Bytes image) {
   const auto entries = read_fatbin(image);
   KernelImage result{ImageKind::fatbin, fatbin_size(image), {}};
-  std::uint64_t left = limits::unpacked_bytes;
-  for (const FatbinEntry& entry : entries) result.entries.push_back(describe_entry(entry, left));
+  Allowances allowances;
+  for (const FatbinEntry& entry : entries) {
+    result.entries.push_back(describe_entry(entry, allowances));
+  }
   return result;
 }
 
 KernelImage describe_linked(Bytes image) {
   const auto inputs = read_linked(image);
   KernelImage result{ImageKind::linked, linked_size(image), {}};
+  Allowances allowances;
   for (const LinkedInput& input : inputs) {
     ImageEntry entry{.bytes = input.ptx.size(), .unpacked_bytes = input.ptx.size()};
     entry.name = input.name;
-    add_ptx(entry, input.ptx, "input '" + input.name + "' of the linked image is corrupt");
+    add_ptx(entry, input.ptx, "input '" + input.name + "' of the linked image is corrupt",
+            allowances);
     result.entries.push_back(std::move(entry));
   }
   return result;

@@ -49,9 +49,10 @@ std::vector<std::byte> write_linked(const std::vector<LinkedInput>& inputs) {
 
 std::uint64_t linked_size(Bytes header) {
   const auto size = read<std::uint64_t>(header, linked_magic.size());
-  if (size < linked_header_bytes || size > limits::image_bytes) {
-    fail(Reason::invalid, "the linked image is corrupt or absurdly large: it says it has " +
-                              std::to_string(size) + " bytes");
+  if (size < linked_header_bytes || size > limits::image_bytes.most) {
+    fail(Reason::invalid, "the linked image is corrupt: it says that it has " +
+                              std::to_string(size) + " bytes; the limit image_bytes is " +
+                              std::to_string(limits::image_bytes.most));
   }
   return size;
 }
@@ -62,7 +63,11 @@ std::vector<LinkedInput> read_linked(Bytes image) {
   }
   Bytes rest = image.first(linked_size(image)).subspan(linked_header_bytes);
   std::vector<LinkedInput> inputs;
-  for (auto left = read<std::uint64_t>(image, 16); left > 0; --left) {
+  auto left = read<std::uint64_t>(image, 16);
+  if (left > limits::image_parts.most) {
+    fail(Reason::invalid, "the linked image has " + limits::beyond(limits::image_parts));
+  }
+  for (; left > 0; --left) {
     std::string name = take_text(rest);
     inputs.push_back({std::move(name), take_text(rest)});
   }

@@ -124,7 +124,8 @@ std::uint64_t take_extent(Words& words) {
 }
 
 // Behind ".global" or ".const".
-void take_variables(Words& words, bool is_constant, bool is_extern, PtxContent& content) {
+void take_variables(Words& words, bool is_constant, bool is_extern, PtxContent& content,
+                    Allowances& allowances) {
   std::uint64_t element = 0;
   while (words.word().starts_with(".")) {
     const std::string_view word = words.word();
@@ -142,6 +143,7 @@ void take_variables(Words& words, bool is_constant, bool is_extern, PtxContent& 
     words.next();
     const std::uint64_t count = take_extent(words);
     if (!is_extern) {
+      allowances.take_name(name.size());
       content.variables.push_back({std::string(name), times(element, count), is_constant});
     }
     if (words.at(",")) words.next();
@@ -149,10 +151,13 @@ void take_variables(Words& words, bool is_constant, bool is_extern, PtxContent& 
 }
 
 // Behind ".entry": a name is a kernel's when a body follows.
-void take_kernel(Words& words, std::unordered_set<std::string_view>& seen, PtxContent& content) {
+void take_kernel(Words& words, std::unordered_set<std::string_view>& seen, PtxContent& content,
+                 Allowances& allowances) {
   const std::string_view name = words.word();
   while (!words.word().empty() && !words.at("{") && !words.at(";")) words.next();
-  if (words.at("{") && seen.insert(name).second) content.kernels.emplace_back(name);
+  if (!words.at("{") || !seen.insert(name).second) return;
+  allowances.take_name(name.size());
+  content.kernels.emplace_back(name);
 }
 
 }  // namespace
@@ -190,7 +195,7 @@ std::string to_string(Target target) {
   return name;
 }
 
-PtxContent scan_ptx(std::string_view text) {
+PtxContent scan_ptx(std::string_view text, Allowances& allowances) {
   PtxContent content;
   std::unordered_set<std::string_view> seen;
   bool is_extern = false;
@@ -203,9 +208,9 @@ PtxContent scan_ptx(std::string_view text) {
     words.next();
     if (word == ".version" && content.version.empty()) content.version = words.word();
     if (word == ".address_size") content.is_64_bit = words.at("64");
-    if (word == ".entry") take_kernel(words, seen, content);
+    if (word == ".entry") take_kernel(words, seen, content, allowances);
     if (word == ".global" || word == ".const") {
-      take_variables(words, word == ".const", is_extern, content);
+      take_variables(words, word == ".const", is_extern, content, allowances);
     }
     if (word == ".extern") {
       is_extern = true;

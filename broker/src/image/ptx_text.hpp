@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ctxbroker/kernel_image.hpp"
+#include "image/bytes.hpp"
 
 namespace ctxbroker::image {
 
@@ -35,6 +36,6 @@ struct PtxContent {
 };
 
 // Scans the words of the text, and neither parses nor checks anything else.
-PtxContent scan_ptx(std::string_view text);
+PtxContent scan_ptx(std::string_view text, Allowances& allowances);
 
 }  // namespace ctxbroker::image

@@ -12,22 +12,17 @@
 namespace ctxbroker::json {
 namespace {
 
-constexpr int most_deep = 100;
-constexpr std::size_t most_members = 10000;  // the parser compares each with all before it
-
 // The library takes the last of two members with one name; a person meant one of them.
 class Check {
  public:
-  Check(std::string document, std::size_t most_values)
-      : document_(std::move(document)), most_values_(most_values) {}
+  explicit Check(std::string document) : document_(std::move(document)) {}
 
   bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
     switch (event) {
       case Json::parse_event_t::object_start:
       case Json::parse_event_t::array_start:
-        if (depth >= most_deep) {
-          within().refuse("values stand inside each other more than " + std::to_string(most_deep) +
-                          " deep; no document needs that");
+        if (depth >= static_cast<int>(limits::json_nesting.most)) {
+          within().refuse(limits::beyond(limits::json_nesting));
         }
         count_value();
         open_.push_back({event == Json::parse_event_t::array_start, {}, 0, {}});
@@ -67,9 +62,12 @@ class Check {
   }
   Location within() const { return place_of(open_.size()); }
 
+  [[noreturn]] void refuse_whole(const limits::Limit& limit) const {
+    Location{document_, ""}.refuse("has " + limits::beyond(limit));
+  }
+
   void count_value() {
-    if (++values_ <= most_values_) return;
-    Location{document_, ""}.refuse("has more than " + std::to_string(most_values_) + " values");
+    if (!values_.take(1)) refuse_whole(limits::json_values);
   }
 
   void take_key(std::string key) {
@@ -78,22 +76,17 @@ class Check {
     if (!last.seen.insert(last.key).second) {
       within().refuse("the member stands here twice; one of them has to go");
     }
-    if (last.seen.size() > most_members) {
-      place_of(open_.size() - 1)
-          .refuse("the object has more than " + std::to_string(most_members) +
-                  " members; no document needs that");
+    if (last.seen.size() > limits::json_members.most) {
+      place_of(open_.size() - 1).refuse("the object has " + limits::beyond(limits::json_members));
     }
-    // The parser compares each name with those before it. It does this much in about a second.
-    constexpr std::uint64_t most_compared = 10'000'000'000;
-    compared_ += last.seen.size() * (last.key.size() + 16);
-    if (compared_ > most_compared) {
-      Location{document_, ""}.refuse("has too many members with long names");
+    // The parser compares each name with those before it.
+    if (!compared_.take(last.seen.size() * (last.key.size() + 16))) {
+      refuse_whole(limits::json_names);
     }
   }
 
   std::string document_;
-  std::size_t most_values_, values_ = 0;
-  std::uint64_t compared_ = 0;  // bytes
+  limits::Allowance values_{limits::json_values}, compared_{limits::json_names};
   std::vector<Container> open_;
 };
 
@@ -136,10 +129,17 @@ std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most)
   return whole <= most ? std::optional(whole) : std::nullopt;
 }
 
-Json parse(std::string_view text, const std::string& document, std::size_t most_values) {
+void Location::refuse(const std::string& why) const {
+  constexpr std::size_t longest = 4096;  // names and values of any length come into messages
+  std::string message = prefix() + why;
+  if (message.size() > longest) message = message.substr(0, longest) + "...";
+  throw DocumentError(message);
+}
+
+Json parse(std::string_view text, const std::string& document) {
   const detail::InLocaleC locale;  // the library reads fractions with strtod
   try {
-    return Json::parse(text, Check(document, most_values));
+    return Json::parse(text, Check(document));
   } catch (const Json::exception& error) {
     // Without the library's own "[json.exception.parse_error.101] ".
     const std::string what = error.what();
@@ -149,16 +149,17 @@ Json parse(std::string_view text, const std::string& document, std::size_t most_
   }
 }
 
-std::string read_text(const std::filesystem::path& path, const char* what, std::size_t most) {
+std::string read_text(const std::filesystem::path& path, const char* what,
+                      const limits::Limit& limit) {
   const Location file{std::string(what) + " \"" + path.string() + "\"", ""};
-  detail::FileReading reading = detail::read_regular_file(path, most);
+  detail::FileReading reading = detail::read_regular_file(path, limit.most);
+  if (reading.is_too_large) file.refuse("the file has " + limits::beyond(limit));
   if (!reading.trouble.empty()) file.refuse(reading.trouble);
   return std::move(reading.bytes);
 }
 
 Json parse_document(std::string_view text, const Location& root, const char* schema) {
-  constexpr std::size_t most_values = std::size_t{1} << 20;
-  Json json = parse(text, root.document, most_values);
+  Json json = parse(text, root.document);
   if (!json.is_object()) {
     root.refuse(described(json) + " is not allowed here; an object whose member \"schema\" is " +
                 quoted(schema) + " is");

@@ -2,6 +2,7 @@
 #include "plugin/base64.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace ctxbroker::detail {
@@ -9,6 +10,16 @@ namespace {
 
 constexpr std::string_view digits =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+// By character: its digit's value, or 64 for what is none.
+constexpr std::array<std::uint8_t, 256> values = [] {
+  std::array<std::uint8_t, 256> all{};
+  all.fill(64);
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    all[static_cast<unsigned char>(digits[i])] = static_cast<std::uint8_t>(i);
+  }
+  return all;
+}();
 
 }  // namespace
 
@@ -37,11 +48,11 @@ std::optional<std::vector<std::byte>> from_base64(std::string_view text) {
     if (padding != 0) return std::nullopt;  // the end has come
     std::uint32_t group = 0;
     for (const char c : text.substr(at, 4)) {
-      const std::size_t value = digits.find(c);
+      const std::uint32_t value = values[static_cast<unsigned char>(c)];
       const bool is_padding = c == '=';
-      if (!is_padding && (value == digits.npos || padding != 0)) return std::nullopt;
+      if (!is_padding && (value == 64 || padding != 0)) return std::nullopt;
       padding += is_padding ? 1 : 0;
-      group = group << 6U | (is_padding ? 0U : static_cast<std::uint32_t>(value));
+      group = group << 6U | (is_padding ? 0U : value);
     }
     if (padding > 2) return std::nullopt;
     for (std::size_t i = 0; i < 3 - padding; ++i) {

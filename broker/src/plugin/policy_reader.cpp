@@ -23,7 +23,6 @@ using json::read_members;
 using json::whole_number;
 
 constexpr const char* schema_name = "ctxbroker.policy/1";
-constexpr std::size_t largest_file = std::size_t{1} << 20;               // bytes
 constexpr std::uint64_t largest_budget = (std::uint64_t{1} << 53U) - 1;  // exact in all of JSON
 constexpr std::uint64_t largest_device = 1023;
 constexpr unsigned most_multiprocessors = 999'999'999;  // nine digits: the schema's pattern
@@ -158,7 +157,7 @@ Policy parse_policy(std::string_view text, const std::string& name) {
 
 Policy read_policy(const std::filesystem::path& path) {
   const std::string text = detail::with_errors_of(
-      ErrorKind::policy, [&] { return json::read_text(path, "policy", largest_file); });
+      ErrorKind::policy, [&] { return json::read_text(path, "policy", limits::policy_file); });
   return parse_policy(text, path.string());
 }
 

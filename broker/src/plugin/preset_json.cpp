@@ -22,7 +22,6 @@ using json::member;
 using json::required;
 
 constexpr const char* preset_schema = "ctxbroker.preset/1";
-constexpr std::size_t largest_preset = std::size_t{1} << 31;  // bytes: a state has at most 1 GiB
 
 const std::string& required_text(const Json& json, const Location& root, const char* name) {
   const Json& value = required(json, root, name);
@@ -112,7 +111,7 @@ Preset parse_preset(std::string_view text, const std::string& name) {
 
 Preset read_preset(const std::filesystem::path& path) {
   const std::string text = detail::with_errors_of(
-      ErrorKind::preset, [&] { return json::read_text(path, "preset", largest_preset); });
+      ErrorKind::preset, [&] { return json::read_text(path, "preset", limits::preset_file); });
   return parse_preset(text, path.string());
 }
 

@@ -15,7 +15,6 @@ using json::Json;
 using json::Location;
 
 constexpr const char* disabled_schema = "ctxbroker.disabled/1";
-constexpr std::size_t largest_file = std::size_t{16} << 20;  // bytes
 
 }  // namespace
 
@@ -44,7 +43,7 @@ std::set<std::string> read_disabled(const std::filesystem::path& file) {
   if (file.empty() || status.type() == std::filesystem::file_type::not_found) return {};
   const std::string document = "list of disabled libraries \"" + file.string() + "\"";
   if (!std::filesystem::is_regular_file(status)) Location{document, ""}.refuse("it is no file");
-  return parse_disabled(json::read_text(file, "list of disabled libraries", largest_file),
+  return parse_disabled(json::read_text(file, "list of disabled libraries", limits::disabled_file),
                         document);
 }
 

@@ -16,7 +16,6 @@ using json::Location;
 using json::member;
 
 constexpr const char* manifest_schema = "ctxbroker.manifest/1";
-constexpr std::size_t largest_manifest = std::size_t{16} << 20;  // bytes
 
 Manifest parse(std::string_view text, const std::string& document, const fs::path& library) {
   const Location root{document, "$"};
@@ -59,7 +58,7 @@ ManifestReading read_manifest(const fs::path& library) {
   }
   try {
     Manifest manifest =
-        parse(json::read_text(path, "manifest", largest_manifest), document, library);
+        parse(json::read_text(path, "manifest", limits::manifest_file), document, library);
     const std::string id = detail::build_id(library);
     if (manifest.build_id == id) {
       reading.manifest = std::move(manifest);

@@ -24,7 +24,6 @@ using json::member;
 using json::required;
 
 constexpr const char* cache_schema = "ctxbroker.scan_cache/1";
-constexpr std::size_t largest_cache = std::size_t{256} << 20;  // bytes
 constexpr LibraryState kept_states[] = {LibraryState::enabled, LibraryState::could_not_load,
                                         LibraryState::crashed, LibraryState::hung};
 
@@ -134,7 +133,7 @@ ScanCache::ScanCache(fs::path file, std::vector<std::string>& notes)
   }
   CacheText cache;
   try {
-    cache = parse_cache(json::read_text(file_, "cache", largest_cache));
+    cache = parse_cache(json::read_text(file_, "cache", limits::cache_file));
   } catch (const json::DocumentError& failed) {
     cache.trouble = failed.what();
   }
@@ -171,7 +170,7 @@ void ScanCache::finish() {
   CacheEntries all = entries_;
   try {
     for (auto& [path, entry] :
-         parse_cache(json::read_text(file_, "cache", largest_cache)).entries) {
+         parse_cache(json::read_text(file_, "cache", limits::cache_file)).entries) {
       if (known_here_.count(path) == 0) all.insert_or_assign(path, std::move(entry));
     }
   } catch (const json::DocumentError&) {  // NOLINT(bugprone-empty-catch): it is written anew

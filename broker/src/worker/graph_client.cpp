@@ -22,7 +22,6 @@ namespace ctxbroker::detail {
 namespace {
 
 constexpr std::size_t most_job_inputs = 65536;
-constexpr std::size_t most_values = std::size_t{1} << 20;  // of one answer
 
 void check_given(bool good, const char* text) {
   if (!good) throw Error(ErrorKind::invalid_argument, text);
@@ -211,7 +210,7 @@ Json GraphClient::ask(GraphCall type, const Json& question) {
     if (reply.fits == 0) refuse("its answer grows while it is fetched");
   }
   const std::string copy(static_cast<const char*>(document_.data()), reply.bytes);
-  Json answer = read([&] { return json::parse(copy, "the answer", most_values); });
+  Json answer = read([&] { return json::parse(copy, "the answer"); });
   if (!failed) return answer;
   throw read([&] { return read_error(answer); });
 }

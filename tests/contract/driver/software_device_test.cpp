@@ -2,6 +2,7 @@
 // What only the software device promises: an answer for every stale handle, several devices, and
 // errors in words.
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -256,6 +257,74 @@ TEST(SoftwareDeviceExit, DoesNotWaitForEverLastingWork) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+void end_thread(void*) {
+  pthread_exit(nullptr);
+}
+void throw_something(void*) {
+  throw 1;  // NOLINT(hicpp-exception-baseclass)
+}
+void count_calls(void* counter) {
+  ++*static_cast<std::atomic<int>*>(counter);
+}
+
+// A host function may do neither, and the callbacks of others still come.
+TEST_F(SoftwareDeviceTest, HostFunctionsThatEndTheirThreadOrThrowHoldUpNothing) {
+  std::atomic<int> calls{0};
+  CUstream stream = nullptr, other = nullptr;
+  ASSERT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  for (const CUhostFn careless : {end_thread, throw_something, end_thread}) {
+    ASSERT_EQ(d.cuLaunchHostFunc(stream, careless, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuLaunchHostFunc(stream, count_calls, &calls), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuLaunchHostFunc(other, count_calls, &calls), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamSynchronize(other), CUDA_SUCCESS);
+  EXPECT_EQ(calls, 6);
+  EXPECT_EQ(d.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamDestroy_v2(other), CUDA_SUCCESS);
+}
+
+TEST_F(SoftwareDeviceTest, ATextThatAsksForTooMuchIsRefusedByTheNameOfTheLimit) {
+  std::string text = ".version 8.0\n.target sm_75\n.address_size 64\n.func f40() {}\n";
+  for (int i = 39; i >= 0; --i) {
+    const std::string callee = "call f" + std::to_string(i + 1) + "; ";
+    text += ".func f" + std::to_string(i) + "() { " + callee + callee + "}\n";
+  }
+  text += ".entry k() { call f0; ret; }\n";
+  char log[1024] = {};
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log, reinterpret_cast<void*>(sizeof log)};  // NOLINT(performance-no-int-to-ptr)
+  CUmodule loaded = nullptr;
+  EXPECT_EQ(d.cuModuleLoadDataEx(&loaded, text.c_str(), 2, options, values),
+            CUDA_ERROR_INVALID_PTX);
+  EXPECT_NE(std::string(log).find("the limit module_steps"), std::string::npos) << log;
+}
+
+// A variable takes the device's memory, and the machine's only where something uses it.
+TEST_F(SoftwareDeviceTest, ALargeVariableIsZeroBehindItsInitialValues) {
+  const std::string text =
+      ".version 8.0\n.target sm_75\n.address_size 64\n"
+      ".visible .global .align 8 .b8 g[1073741824] = {7};\n.entry k() { ret; }\n";
+  for (int time = 0; time < 2; ++time) {
+    CUmodule loaded = nullptr;
+    CUdeviceptr address = 0;
+    std::size_t bytes = 0;
+    ASSERT_EQ(d.cuModuleLoadData(&loaded, text.c_str()), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuModuleGetGlobal_v2(&address, &bytes, loaded, "g"), CUDA_SUCCESS);
+    EXPECT_EQ(bytes, std::size_t{1} << 30);
+    std::vector<unsigned char> first(8192, 1), last(8192, 1);
+    ASSERT_EQ(d.cuMemcpyDtoH_v2(first.data(), address, first.size()), CUDA_SUCCESS);
+    ASSERT_EQ(d.cuMemcpyDtoH_v2(last.data(), address + bytes - last.size(), last.size()),
+              CUDA_SUCCESS);
+    EXPECT_EQ(first[0], 7);
+    first[0] = 0;
+    EXPECT_EQ(first, std::vector<unsigned char>(8192, 0));
+    EXPECT_EQ(last, std::vector<unsigned char>(8192, 0));
+    ASSERT_EQ(d.cuModuleUnload(loaded), CUDA_SUCCESS);
+  }
 }
 
 }  // namespace

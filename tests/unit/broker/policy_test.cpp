@@ -280,7 +280,7 @@ TEST_F(PolicyFileTest, UnreadablePolicyFileIsRefusedWithTheReason) {
   EXPECT_THAT(error_of([&] { return read_policy(folder_); }), HasSubstr("is a folder"));
   const std::string blanks(std::size_t{1} << 20, ' ');
   EXPECT_THAT(error_of([&] { return read_policy(file(with("") + blanks)); }),
-              HasSubstr("larger than"));
+              HasSubstr("the limit policy_file"));
   const std::string largest = with("");
   EXPECT_EQ(error_of([&] { return read_policy(file(largest + blanks.substr(largest.size()))); }),
             "");

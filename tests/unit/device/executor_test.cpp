@@ -3,9 +3,16 @@
 #include "api/executor.hpp"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "api/process.hpp"
 
@@ -72,6 +79,68 @@ TEST(ExecutorTest, ForgetsAHostFunctionThatWasHandedOver) {
   EXPECT_FALSE(launched.expired()) << "the control";
   executor.forget();
   EXPECT_TRUE(launched.expired());
+}
+
+std::shared_ptr<Command> host_function(std::function<CUresult()> work) {
+  auto command = std::make_shared<Command>();
+  command->kind = Command::Kind::host_function;
+  command->work = std::move(work);
+  return command;
+}
+
+// Puts `misuse` into a stream several times, each followed by a host function that counts, and into
+// another stream a counting one. Returns what was reported. The test's own timeout is the watchdog.
+std::vector<std::string> reports_of(const std::function<CUresult()>& misuse) {
+  constexpr int times = 5;
+  std::mutex mutex;
+  std::vector<std::string> reports;
+  Executor executor({[] {}, [](unsigned) {},
+                     [&](const char* what) {
+                       const std::lock_guard lock(mutex);
+                       reports.emplace_back(what);
+                     }});
+  std::atomic<int> counted{0};
+  const auto count = [&counted] {
+    ++counted;
+    return CUDA_SUCCESS;
+  };
+  Executor::Commands last;
+  const auto queue = stream(), other = stream();
+  for (int i = 0; i < times; ++i) {
+    executor.enqueue(queue, host_function(misuse), [] {});
+    last = {host_function(count), host_function(count)};
+    executor.enqueue(queue, last[0], [] {});
+    executor.enqueue(other, last[1], [] {});
+  }
+  executor.wait(last);
+  executor.wait(executor.pending_everywhere());
+  EXPECT_EQ(counted, 2 * times);
+  executor.stop();
+  EXPECT_EQ(reports.size(), static_cast<std::size_t>(times));
+  return reports;
+}
+
+TEST(ExecutorTest, AHostFunctionThatEndsItsThreadLeavesTheNextOnesAThread) {
+  for (const std::string& report : reports_of([]() -> CUresult { pthread_exit(nullptr); })) {
+    EXPECT_NE(report.find("pthread_exit"), report.npos) << report;
+  }
+}
+
+TEST(ExecutorTest, AnExceptionOfAHostFunctionEndsAtTheDevice) {
+  for (const std::string& report :
+       reports_of([]() -> CUresult { throw std::runtime_error("careless"); })) {
+    EXPECT_NE(report.find("exception"), report.npos) << report;
+  }
+}
+
+// The thread may be on its way out while the driver ends.
+TEST(ExecutorTest, StopsWhileAHostFunctionEndsItsThread) {
+  for (int i = 0; i < 50; ++i) {
+    Executor executor({[] {}, [](unsigned) {}});
+    executor.enqueue(stream(), host_function([]() -> CUresult { pthread_exit(nullptr); }), [] {});
+    executor.stop();
+    executor.forget();
+  }
 }
 
 }  // namespace

@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <elf.h>
+
 #include <cstring>
 #include <memory>
 
+#include "image/linked.hpp"
 #include "image_fixtures.hpp"
+#include "limits/limits.hpp"
 
 namespace ctxbroker::image {
 namespace {
@@ -16,6 +20,8 @@ using ::testing::HasSubstr;
 // Offsets of the first entry and of its fields. The fatbin's own header has 16 bytes.
 constexpr std::size_t entry_at = 16, header_size_at = entry_at + 4, payload_size_at = entry_at + 8,
                       packed_size_at = entry_at + 16, unpacked_size_at = entry_at + 56;
+
+constexpr std::string_view fatbin_magic = "\x50\xED\x55\xBA";
 
 template <typename Number>
 std::string with(std::string_view image, std::size_t offset, Number number) {
@@ -34,7 +40,7 @@ void expect_invalid(const std::string& image, const char* message) {
 TEST(Forged, ForgedHeaderOfAFatbinIsRefused) {
   const std::string_view good = fixtures::usual_fatbin;
   expect_invalid(with<std::uint16_t>(good, 6, 8), "its header has 8 bytes");
-  expect_invalid(with<std::uint64_t>(good, 8, ~std::uint64_t{0}), "absurdly large");
+  expect_invalid(with<std::uint64_t>(good, 8, ~std::uint64_t{0}), "the limit image_bytes");
   expect_invalid(with<std::uint64_t>(good, 8, good.size()), "the fatbin is truncated");
   expect_invalid(with<std::uint64_t>(good, 8, 20), "entry 1 at byte 16 has no room");
   expect_invalid(std::string(good.substr(0, 10)), "less than its header");
@@ -123,6 +129,71 @@ TEST(Elf, TruncatedOrAbsurdElfIsRefused) {
   expect_invalid(std::string(fixtures::cubin.substr(0, 40)), "truncated");
   const std::string image = with<std::uint64_t>(fixtures::cubin, 40, ~std::uint64_t{0});
   EXPECT_THROW(image_size(image.data()), ImageError);
+}
+
+TEST(Forged, PartsOfAnImageAreLimited) {
+  // Entries of 64 bytes that hold nothing.
+  const std::size_t count = limits::image_parts.most + 1, entry_bytes = 64;
+  std::string fatbin(16 + count * entry_bytes, '\0');
+  fatbin.replace(0, fatbin_magic.size(), fatbin_magic);
+  fatbin = with<std::uint16_t>(fatbin, 6, 16);
+  fatbin = with<std::uint64_t>(fatbin, 8, count * entry_bytes);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto size = static_cast<std::uint32_t>(entry_bytes);
+    std::memcpy(fatbin.data() + 16 + i * entry_bytes + 4, &size, sizeof size);
+  }
+  expect_invalid(fatbin, "the limit image_parts");
+
+  std::string linked(linked_header_bytes, '\0');
+  linked.replace(0, linked_magic.size(), linked_magic);
+  linked = with<std::uint64_t>(linked, linked_magic.size(), linked.size());
+  linked = with<std::uint64_t>(linked, 16, count);
+  try {
+    read_linked(bytes_of(linked));
+    ADD_FAILURE() << "it was accepted";
+  } catch (const ImageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the limit image_parts"));
+  }
+}
+
+// 400 KB of symbols and a name of 1 MB would take 16 GB.
+TEST(Forged, SymbolsThatShareALongNameAreLimited) {
+  constexpr std::size_t symbols = 16'384;
+  const std::string name = std::string(1 << 20, 'x') + '\0';
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident,
+              "\x7f"
+              "ELF",
+              4);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_machine = 190;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = 3;
+  header.e_shoff = sizeof header;
+  Elf64_Shdr sections[3] = {};
+  sections[1].sh_type = SHT_STRTAB;
+  sections[1].sh_offset = sizeof header + sizeof sections;
+  sections[1].sh_size = name.size();
+  sections[2].sh_type = SHT_SYMTAB;
+  sections[2].sh_link = 1;
+  sections[2].sh_offset = sections[1].sh_offset + name.size();
+  sections[2].sh_size = symbols * sizeof(Elf64_Sym);
+  Elf64_Sym kernel{};
+  kernel.st_info = STT_FUNC;
+  kernel.st_other = 0x10;
+  kernel.st_shndx = 1;
+  std::string image(reinterpret_cast<const char*>(&header), sizeof header);
+  image.append(reinterpret_cast<const char*>(sections), sizeof sections).append(name);
+  for (std::size_t i = 0; i < symbols; ++i) {
+    image.append(reinterpret_cast<const char*>(&kernel), sizeof kernel);
+  }
+  try {
+    describe(bytes_of(image));
+    ADD_FAILURE() << "it was accepted";
+  } catch (const ImageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the limit image_names"));
+  }
 }
 
 }  // namespace

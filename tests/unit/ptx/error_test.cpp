@@ -100,36 +100,48 @@ std::string repeated(const std::string& text, std::size_t times) {
 
 TEST(Bounds, NestingEndsInAnErrorNotInTheStack) {
   const std::size_t deep = 1'000'000;
-  EXPECT_THAT(error_of(kernel_text(repeated("{", deep))), HasSubstr("scopes { } in each other"));
+  EXPECT_THAT(error_of(kernel_text(repeated("{", deep))), HasSubstr("the limit ptx_nesting"));
   EXPECT_THAT(error_of(kernel_text("mov.b64 x, " + repeated("{", deep))),
-              HasSubstr("operands nested too deeply"));
+              HasSubstr("the limit ptx_nesting"));
   EXPECT_THAT(error_of(kernel_text("ld.u32 x, " + repeated("[x,", deep))),
-              HasSubstr("operands nested too deeply"));
+              HasSubstr("the limit ptx_nesting"));
   EXPECT_THAT(error_of(kernel_text("call " + repeated("(", deep))),
-              HasSubstr("operands nested too deeply"));
+              HasSubstr("the limit ptx_nesting"));
   EXPECT_THAT(error_of(module_text(".global .u32 x[4] = " + repeated("{", deep))),
-              HasSubstr("initialiser is nested too deeply"));
+              HasSubstr("the limit ptx_nesting"));
   for (const char* prefix : {"(", "-", "~", "(.s64)", "1?", "1?1:", "1+(", "1||1&&1|1+"}) {
-    EXPECT_THAT(error_of(module_text(".global .u32 x = " + repeated(prefix, deep))),
-                ::testing::AnyOf(HasSubstr("nested too deeply"), HasSubstr("expected a constant")))
+    EXPECT_THAT(
+        error_of(module_text(".global .u32 x = " + repeated(prefix, deep))),
+        ::testing::AnyOf(HasSubstr("the limit ptx_nesting"), HasSubstr("expected a constant")))
         << prefix;
   }
 }
 
 TEST(Bounds, CountsAreLimited) {
   EXPECT_THAT(error_of(kernel_text("call f, (" + repeated("1,", 5000) + "1);")),
-              HasSubstr("too many operands"));
+              HasSubstr("the limit ptx_operands"));
   EXPECT_THAT(error_of(kernel_text("add" + repeated(".x", 100) + " 1;")),
-              HasSubstr("too many modifiers"));
+              HasSubstr("the limit ptx_modifiers"));
   EXPECT_THAT(error_of(module_text(".global .u32 x" + repeated("[1]", 100) + ";")),
-              HasSubstr("dimensions"));
+              HasSubstr("the limit ptx_dimensions"));
   EXPECT_THAT(error_of(module_text(".global .u32 " + repeated("x", 100'000) + ";")),
-              HasSubstr("the most is"));
+              HasSubstr("the limit ptx_word"));
 }
 
 TEST(Bounds, ShortTextCannotAskForMuchMemory) {
   EXPECT_THAT(error_of(module_text(".global .u8 x[2][549755813888] = {{}, {}};")),
-              HasSubstr("too many initial values"));
+              HasSubstr("the limit module_memory"));
+}
+
+TEST(Bounds, TheTextIsLimited) {
+  EXPECT_THAT(error_of(std::string(limits::ptx_text.most + 1, ' ')),
+              HasSubstr("the limit ptx_text"));
+}
+
+TEST(Bounds, OperandsAndModifiersOfAModuleAreLimitedByTheirMemory) {
+  const std::size_t operands = limits::module_memory.most / sizeof(Operand) / 4000 + 1;
+  EXPECT_THAT(error_of(kernel_text(repeated("x " + repeated("1,", 3999) + "1;\n", operands))),
+              HasSubstr("the limit module_memory"));
 }
 
 }  // namespace

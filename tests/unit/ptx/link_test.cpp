@@ -171,5 +171,31 @@ TEST(Link, StandInsAreDefinitionsOfAllThatIsExpected) {
   EXPECT_EQ(module.variables.at(0).size_bytes(), 4U);
 }
 
+TEST(Link, ErrorsAreLimited) {
+  std::string text;
+  for (std::uint64_t i = 0; i <= limits::link_errors.most; ++i) {
+    text += ".visible .global .u32 x" + std::to_string(i) + ";\n";
+  }
+  try {
+    link(inputs({text, text}));
+    ADD_FAILURE() << "it was linked";
+  } catch (const LinkError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the limit link_errors"));
+    const std::string said = error.what();
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'),
+              static_cast<std::ptrdiff_t>(limits::link_errors.most + 1));
+  }
+}
+
+TEST(Link, InputsShareTheBudgetOfTheModule) {
+  const std::string text = module_text(".global .u32 x[4] = {1, 2, 3, 4}; .entry k() { ret; }");
+  ModuleBudget one, both;
+  parse(text, one);
+  parse(text, both);
+  parse(text, both);
+  EXPECT_GT(one.memory.taken(), text.size());
+  EXPECT_EQ(both.memory.taken(), 2 * one.memory.taken());
+}
+
 }  // namespace
 }  // namespace ctxbroker::software::ptx

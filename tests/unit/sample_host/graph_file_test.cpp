@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graph files, the schema that describes them, and the files at a graph's ports.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "exit_code.hpp"
 #include "failure_matcher.hpp"
 #include "graph_plan.hpp"
+#include "limits/limits.hpp"
 #include "support/temp_folder.hpp"
 
 namespace ctxbroker::fixtures {
@@ -246,6 +248,30 @@ TEST(GraphFileTest, InvalidJsonIsRefusedWithItsPlace) {
               HasSubstr("$: the object has more than 10000 members"));
 }
 
+TEST(GraphFileTest, DocumentsThatAskForMuchAreRefusedByTheNameOfTheLimit) {
+  const auto error = [](const std::string& text) {
+    return error_of([&] { parse_graph(text, "g.json"); });
+  };
+  EXPECT_THAT(error(std::string(101, '[')), HasSubstr("the limit json_nesting"));
+  std::string values = "[";
+  for (std::uint64_t i = 0; i <= limits::json_values.most; ++i) values += "0,";
+  EXPECT_THAT(error(values), HasSubstr("the limit json_values"));
+  std::string names = "{";
+  for (std::uint64_t i = 0; i < limits::json_members.most; ++i) {
+    names += "\"" + std::string(250, 'x') + std::to_string(i) + "\":0,";
+  }
+  EXPECT_THAT(error(names), HasSubstr("the limit json_names"));
+  EXPECT_LT(error("{\"" + std::string(100'000, 'x')).size(), 5000U) << "a message is cut";
+}
+
+TEST(GraphFileTest, APipeIsRefusedWithoutWaiting) {
+  const TempFolder folder;
+  const auto path = folder / "g.json";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { read_graph(path); }), HasSubstr("is not a regular file"));
+  EXPECT_THAT(error_of([&] { read_graph("/dev/zero"); }), HasSubstr("is not a regular file"));
+}
+
 TEST(GraphFileTest, FilesAreReadAndNamedInErrors) {
   const TempFolder folder;
   const auto path = folder / "g.json";
@@ -254,7 +280,7 @@ TEST(GraphFileTest, FilesAreReadAndNamedInErrors) {
   write_bytes(path, patched("{}"));
   EXPECT_EQ(read_graph(path).inputs[0].file, folder / "a.png");
   write_bytes(path, std::string((std::size_t{1} << 20) + 1, ' '));
-  EXPECT_THAT(error_of([&] { read_graph(path); }), HasSubstr("larger than 1048576 bytes"));
+  EXPECT_THAT(error_of([&] { read_graph(path); }), HasSubstr("the limit graph_file"));
 }
 
 // ---- Files at the ends -----------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "exec/lower/modifiers.hpp"
+#include "ptx/token_stream.hpp"
 
 namespace ctxbroker::software::exec::lower {
 namespace {
@@ -13,6 +14,8 @@ namespace {
 std::uint64_t truncated(std::uint64_t bits, std::uint8_t width) {
   return width >= 8 ? bits : bits & ((1ULL << (8 * width)) - 1);
 }
+
+constexpr std::string_view vector_components = "xyzw";
 
 // %envreg0 to %envreg31: the driver's own. Those that nothing relies on are 0.
 bool is_environment(std::string_view name) {
@@ -26,7 +29,24 @@ bool is_environment(std::string_view name) {
 }  // namespace
 
 std::string quoted(const std::string& name) {
-  return "'" + name + "'";
+  return ptx::quoted(name);
+}
+
+const ptx::Variable* declaration_of(const Scope& scope, std::string_view name) {
+  if (const auto one = scope.declared.find(name); one != scope.declared.end()) return one->second;
+  // "%r12" is number 12 of "%r<N>", or number 2 of "%r1<N>".
+  constexpr std::size_t most_digits = 7;
+  const std::size_t first = name.size() - std::min(name.size(), most_digits);
+  for (std::size_t split = name.size(); split > first && ptx::is_digit(name[split - 1]);) {
+    --split;
+    if (name[split] == '0' && split + 1 != name.size()) continue;
+    const auto range = scope.ranges.find(name.substr(0, split));
+    if (range == scope.ranges.end()) continue;
+    std::uint32_t number = 0;
+    std::from_chars(name.data() + split, name.data() + name.size(), number);
+    if (number < range->second->register_count) return range->second;
+  }
+  return nullptr;
 }
 
 std::uint8_t register_width(Type type) noexcept {
@@ -72,9 +92,10 @@ void Builder::begin(const Instruction& instruction) {
     }
     guard_negated_ = instruction.guard->negated;
   }
-  if (steps_.size() > most_steps) {
-    fail("the kernel is too large once its calls are expanded in place");
-  }
+}
+
+void Builder::spend(std::uint64_t steps) const {
+  budget_.steps.spend(steps, instruction_ == nullptr ? 0 : instruction_->line);
 }
 
 void Builder::fail(const std::string& message) const {
@@ -112,12 +133,8 @@ ValueId Builder::literal(std::uint8_t width, std::uint64_t bits) {
 
 ValueId Builder::dynamic_shared(std::uint8_t width, std::uint64_t addend) {
   // The index keeps it apart from true literals until the static size is known.
-  const ValueId value =
-      preset({.origin = Origin::literal, .width = width, .index = 1, .bits = addend});
-  if (std::find(dynamic_shared_.begin(), dynamic_shared_.end(), value) == dynamic_shared_.end()) {
-    dynamic_shared_.push_back(value);
-  }
-  return value;
+  return preset(
+      {.origin = Origin::literal, .width = width, .index = dynamic_shared_index, .bits = addend});
 }
 
 ValueId Builder::thread_value(ThreadValue which) {
@@ -226,17 +243,38 @@ void Builder::expect_constant_up_to(std::uint64_t most, const Operand& operand) 
        std::to_string(static_cast<std::int64_t>(operand.integer)));
 }
 
-bool Builder::is_register(const Operand& operand) const {
-  return operand.kind == Operand::Kind::reg && scope_->registers.contains(operand.name);
+bool Builder::is_register(const Operand& operand) {
+  return operand.kind == Operand::Kind::reg && find_register(operand.name) != no_value;
 }
 
-ValueId Builder::register_named(const std::string& name) const {
-  const auto found = scope_->registers.find(name);
-  if (found == scope_->registers.end()) fail("unknown register " + quoted(name));
-  if (values_[found->second].width == 0) {
+// A declaration alone makes no value, so that "%r<1000000>" takes what its use takes.
+ValueId Builder::find_register(const std::string& name) {
+  if (const auto found = scope_->registers.find(name); found != scope_->registers.end()) {
+    return found->second;
+  }
+  const ptx::Variable* declared = declaration_of(*scope_, name);
+  if (declared == nullptr) {
+    // A component of a vector: "%v.x".
+    const std::size_t dot = name.size() < 2 ? 0 : name.size() - 2;
+    if (name[dot] != '.') return no_value;
+    declared = declaration_of(*scope_, std::string_view(name).substr(0, dot));
+    const std::size_t component = vector_components.find(name.back());
+    if (declared == nullptr || component >= declared->vector || declared->vector == 1) {
+      return no_value;
+    }
+  } else if (declared->vector != 1) {
+    return no_value;
+  }
+  return scope_->registers[name] = add_value(register_width(declared->type), false);
+}
+
+ValueId Builder::register_named(const std::string& name) {
+  const ValueId found = find_register(name);
+  if (found == no_value) fail("unknown register " + quoted(name));
+  if (values_[found].width == 0) {
     fail("the software device has no registers as wide as " + quoted(name));
   }
-  return found->second;
+  return found;
 }
 
 void Builder::check_width(ValueId value, std::uint8_t wanted, const Operand& operand) const {
@@ -308,6 +346,7 @@ ValueId Builder::any_destination(const Operand& operand) {
 // --- steps -----------------------------------------------------------------------------------
 
 Step& Builder::add_step(const Op& op, ValueId dst) {
+  spend(1);
   Step& step = steps_.emplace_back();
   extra_written_.push_back(false);
   step.op = op.id;
@@ -424,7 +463,8 @@ std::uint64_t Builder::add_local(std::uint64_t size, std::uint64_t alignment) {
   std::uint64_t& bytes = frame_bytes_[owner_];
   const std::uint64_t offset = round_up(bytes, std::max<std::uint64_t>(alignment, 1));
   bytes = offset + size;
-  if (bytes >= (1U << saved_area_bits)) fail("1 MiB of local memory per thread, or more");
+  static_assert(limits::thread_local_memory.most < 1U << saved_area_bits);
+  if (bytes > limits::thread_local_memory.most) fail(limits::beyond(limits::thread_local_memory));
   return offset;
 }
 
@@ -436,7 +476,9 @@ Symbol Builder::add_local_symbol(std::uint64_t size, std::uint64_t alignment) {
 std::uint64_t Builder::add_shared(std::uint64_t size, std::uint64_t alignment) {
   const std::uint64_t offset = round_up(shared_bytes_, std::max<std::uint64_t>(alignment, 1));
   shared_bytes_ = offset + size;
-  if (shared_bytes_ > (1U << 24)) fail("more than 16 MiB of shared memory");
+  if (shared_bytes_ > limits::kernel_shared_memory.most) {
+    fail(limits::beyond(limits::kernel_shared_memory));
+  }
   return offset;
 }
 

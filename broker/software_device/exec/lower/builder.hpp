@@ -61,8 +61,12 @@ struct ModuleNames {
 // A function body that is being lowered: the kernel's, or that of a call.
 struct Scope {
   const ptx::Function* function = nullptr;
-  std::unordered_map<std::string, ValueId> registers = {};
-  std::unordered_map<std::string, std::uint32_t> vectors = {};  // vector registers: components
+  std::unordered_map<std::string, ValueId> registers = {};  // those that were named so far
+  // What declares registers: one by its name, "%r<12>" by the part before the number.
+  std::unordered_map<std::string_view, const ptx::Variable*> declared = {}, ranges = {};
+  std::unordered_map<std::string_view, const ptx::BranchTable*> tables = {};
+  std::unordered_map<std::string_view, const ptx::CallPrototype*> prototypes = {};
+  bool has_vectors = false;
   std::unordered_map<std::string, unsigned> definitions = {};  // per register: writing instructions
   std::unordered_map<std::string, Symbol> symbols = {};
   std::unordered_map<std::string, LabelId> labels = {};
@@ -70,19 +74,25 @@ struct Scope {
   Scope* caller = nullptr;
 };
 
-// A name as messages show it.
+// A name as messages show it, shortened.
 std::string quoted(const std::string& name);
+// The variable that declares the register. Null if the function has no such register.
+const ptx::Variable* declaration_of(const Scope& scope, std::string_view name);
 // The registers' width that holds a type: 1 for predicates, 2, 4 or 8 bytes; 0: none does.
 std::uint8_t register_width(Type type) noexcept;
 
 struct Flow;
 
-// Presets of a frame's size have this index, plus the function's number.
+// Literals whose bits are known when all steps are there have an index: of what lies behind static
+// shared memory this one, of a frame's size the next ones, by the function's number.
+inline constexpr std::uint32_t dynamic_shared_index = 1;
 inline constexpr std::uint32_t first_frame_index = 2;
 
 class Builder {
  public:
-  explicit Builder(const ModuleNames& names) : names_(names) {}
+  // `line` is the kernel's.
+  Builder(const ModuleNames& names, ptx::ModuleBudget& budget, std::uint32_t line)
+      : names_(names), budget_(budget), line_(line) {}
 
   const ModuleNames& names() const { return names_; }
   Scope& scope() { return *scope_; }
@@ -93,6 +103,9 @@ class Builder {
   void begin(const Instruction& instruction);
   const Instruction& instruction() const { return *instruction_; }
   bool is_guarded() const { return guard_ != no_value; }
+
+  // Charges the module's steps.
+  void spend(std::uint64_t steps) const;
 
   [[noreturn]] void fail(const std::string& message) const;
   [[noreturn]] void unsupported() const;
@@ -117,8 +130,9 @@ class Builder {
   ValueId predicate(const Operand& operand);
   ValueId destination(const Operand& operand, Type type);
   ValueId any_destination(const Operand& operand);  // no_value for "_"
-  bool is_register(const Operand& operand) const;
-  ValueId register_named(const std::string& name) const;
+  bool has_register(const std::string& name) { return find_register(name) != no_value; }
+  bool is_register(const Operand& operand);
+  ValueId register_named(const std::string& name);
   const Operand& operand(std::size_t index) const;
   void expect_operands(std::size_t least, std::size_t most) const;
   void expect_constant_up_to(std::uint64_t most, const Operand& operand) const;  // if it is one
@@ -202,7 +216,12 @@ class Builder {
   void fill_frames();
   std::uint64_t frame_size(std::uint32_t function) const;
 
+  // The register's value, which is added when the name is first met; no_value: none is declared.
+  ValueId find_register(const std::string& name);
+
   const ModuleNames& names_;
+  ptx::ModuleBudget& budget_;
+  std::uint32_t line_;
   Scope* scope_ = nullptr;
   const Instruction* instruction_ = nullptr;
   ValueId guard_ = no_value;
@@ -212,7 +231,6 @@ class Builder {
   std::vector<ValueId> aliases_;  // by value; no_value: stands for itself
   std::vector<Preset> presets_;
   std::map<PresetKey, ValueId> preset_values_;
-  std::vector<ValueId> dynamic_shared_;  // presets whose bits grow by the static size
   std::unordered_map<std::string, std::uint64_t> placed_shared_;  // module-level, used here
   std::vector<Step> steps_;
   std::vector<ValueId> extra_;
@@ -223,14 +241,12 @@ class Builder {
   std::uint32_t owner_ = 0;
   std::vector<std::uint64_t> frame_bytes_ = {0};  // by function
   std::vector<Outlined> outlined_;
+  std::unordered_map<const ptx::Function*, std::uint32_t> outlined_numbers_;
   std::vector<LabelId> sites_;
   std::vector<std::vector<LabelId>> tables_;  // no_target: none
   std::vector<Saved> saved_;
   std::vector<std::pair<std::size_t, std::uint32_t>> frame_checks_;  // step and function
   ValueId frame_ = no_value;
 };
-
-// A kernel may not grow beyond this by expanding calls.
-inline constexpr std::size_t most_steps = 1'000'000;
 
 }  // namespace ctxbroker::software::exec::lower

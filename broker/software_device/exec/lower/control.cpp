@@ -25,15 +25,15 @@ void brx(Builder& b) {
   if (!m.take("idx") || !m.empty() || b.is_guarded()) b.unsupported();
   b.expect_operands(2, 2);
   const ValueId index = b.source(b.operand(0), Type::u32);
-  const auto& tables = b.scope().function->branch_tables;
-  const auto table = std::find_if(tables.begin(), tables.end(), [&](const ptx::BranchTable& t) {
-    return t.name == b.operand(1).name;
-  });
-  if (table == tables.end()) b.fail("unknown branch table '" + b.operand(1).name + "'");
-  for (std::size_t i = 0; i < table->targets.size(); ++i) {
+  const auto table = b.scope().tables.find(b.operand(1).name);
+  if (table == b.scope().tables.end()) {
+    b.fail("unknown branch table " + quoted(b.operand(1).name));
+  }
+  const std::vector<std::string>& targets = table->second->targets;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
     const ValueId matches = b.temp(1);
     b.emit("setp.eq.b32", matches, {index, b.literal(4, i)});
-    b.branch_if(b.label_named(table->targets[i]), matches);
+    b.branch_if(b.label_named(targets[i]), matches);
   }
   b.emit("trap", no_value, {});  // an index beyond the table
 }

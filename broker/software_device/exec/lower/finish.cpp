@@ -12,7 +12,8 @@ constexpr std::uint64_t frame_alignment = 16;
 constexpr std::uint64_t saved_bytes = 8;
 
 // The values by width, as stack.save and stack.load want them, and how many there are of each.
-std::uint64_t sort_by_width(std::vector<ValueId>& values, const std::vector<std::uint8_t>& widths) {
+std::uint64_t sort_by_width(std::vector<ValueId>& values, const std::vector<std::uint8_t>& widths,
+                            std::uint32_t line) {
   std::stable_sort(values.begin(), values.end(),
                    [&](ValueId a, ValueId b) { return widths[a] < widths[b]; });
   std::uint64_t packed = 0;
@@ -21,8 +22,8 @@ std::uint64_t sort_by_width(std::vector<ValueId>& values, const std::vector<std:
     const auto count = std::count_if(values.begin(), values.end(),
                                      [&](ValueId value) { return widths[value] == width; });
     if (count > most_saved) {
-      throw ptx::SyntaxError(0, "a function that may call itself has more than " +
-                                    std::to_string(most_saved) + " values of one width");
+      throw ptx::SyntaxError(line, "a function that may call itself has more than " +
+                                       std::to_string(most_saved) + " values of one width");
     }
     packed |= static_cast<std::uint64_t>(count) << shift;
     shift += saved_count_bits;
@@ -66,6 +67,7 @@ Flow Builder::make_flow() {
     flow.presets.push_back(value.preset);
     flow.temporaries.push_back(value.temporary);
   }
+  flow.work = {&budget_.analysis, line_};
   return flow;
 }
 
@@ -83,7 +85,7 @@ void Builder::fill_saved(Flow& flow) {
     std::erase_if(values, [&](ValueId value) {
       return value == frame_ || values_[value].owner != saved.owner;
     });
-    const std::uint64_t counts = sort_by_width(values, flow.widths);
+    const std::uint64_t counts = sort_by_width(values, flow.widths, line_);
     for (const std::size_t index : {saved.save, saved.load}) {
       Step& step = flow.steps[index];
       step.immediate = static_cast<std::int64_t>(counts | areas[saved.owner]);
@@ -108,10 +110,10 @@ std::shared_ptr<Code> Builder::finish() {
   instruction_ = nullptr;
   auto code = std::make_shared<Code>();
   const std::uint64_t shared = round_up(shared_bytes_, 16);
-  for (const ValueId value : dynamic_shared_) {
-    const auto found = std::find_if(presets_.begin(), presets_.end(),
-                                    [&](const Preset& preset) { return preset.value == value; });
-    found->bits += shared;
+  for (Preset& preset : presets_) {
+    const bool is_dynamic =
+        preset.origin == Origin::literal && preset.index == dynamic_shared_index;
+    if (is_dynamic) preset.bits += shared;
   }
   resolve_labels();
   Flow flow = make_flow();

@@ -6,8 +6,16 @@
 #include <vector>
 
 #include "exec/code.hpp"
+#include "ptx/budget.hpp"
 
 namespace ctxbroker::software::exec::lower {
+
+// Charges the analysis of one kernel.
+struct Work {
+  ptx::Budget* budget = nullptr;
+  std::uint32_t line = 0;  // of the kernel
+  void spend(std::uint64_t units) const { budget->spend(units, line); }
+};
 
 struct Flow {
   std::vector<Step> steps;          // branches: immediate is the index of the target step
@@ -17,6 +25,7 @@ struct Flow {
   std::vector<std::uint8_t> widths;                // by value
   std::vector<bool> presets;                       // by value: no step writes it
   std::vector<bool> temporaries;  // by value: used only by the instruction that computes it
+  Work work;
 };
 
 struct Block {
@@ -42,7 +51,7 @@ void order_blocks(Flow& flow);
 std::shared_ptr<const Rows> find_rows(const Flow& flow, const Code& code);
 
 // Finds out which values live at the same time and gives each its slot; fills code.places, slots
-// and frame sizes. code.presets must be complete.
+// and frame sizes. code.presets must be complete. Throws SyntaxError beyond what a thread may have.
 void give_places(const Flow& flow, Code& code);
 
 }  // namespace ctxbroker::software::exec::lower

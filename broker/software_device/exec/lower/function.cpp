@@ -24,22 +24,23 @@ const std::unordered_map<std::string_view, Lowering>& lowerings() {
 
 constexpr std::string_view components = "xyzw", colours = "rgba";
 
-void declare_one(Builder& b, Scope& scope, const std::string& name, const ptx::Variable& variable) {
-  const std::uint8_t width = register_width(variable.type);
-  if (variable.vector == 1) {
-    scope.registers.try_emplace(name, b.add_value(width, false));
-    return;
-  }
-  scope.vectors[name] = variable.vector;
-  for (std::uint32_t i = 0; i < variable.vector; ++i) {
-    scope.registers[name + "." + components[i]] = b.add_value(width, false);
-  }
+std::uint32_t components_of(const Scope& scope, std::string_view name) {
+  const ptx::Variable* declared = declaration_of(scope, name);
+  return declared == nullptr ? 1 : declared->vector;
 }
 
-void declare_register(Builder& b, Scope& scope, const ptx::Variable& variable) {
-  if (variable.register_count == 0) return declare_one(b, scope, variable.name, variable);
-  for (std::uint32_t i = 0; i < variable.register_count; ++i) {
-    declare_one(b, scope, variable.name + std::to_string(i), variable);
+void declare_names(Scope& scope) {
+  const ptx::Function& function = *scope.function;
+  for (const ptx::Variable& variable : function.registers) {
+    auto& names = variable.register_count == 0 ? scope.declared : scope.ranges;
+    names.try_emplace(variable.name, &variable);
+    scope.has_vectors = scope.has_vectors || variable.vector != 1;
+  }
+  for (const ptx::BranchTable& table : function.branch_tables) {
+    scope.tables.try_emplace(table.name, &table);
+  }
+  for (const ptx::CallPrototype& prototype : function.prototypes) {
+    scope.prototypes.try_emplace(prototype.name, &prototype);
   }
 }
 
@@ -48,9 +49,9 @@ void declare_register(Builder& b, Scope& scope, const ptx::Variable& variable) {
 void expand_vectors(const Scope& scope, Operand& operand) {
   for (Operand& element : operand.elements) expand_vectors(scope, element);
   if (operand.kind != Operand::Kind::reg) return;
-  if (const auto found = scope.vectors.find(operand.name); found != scope.vectors.end()) {
+  if (const std::uint32_t count = components_of(scope, operand.name); count != 1) {
     Operand component = operand;
-    for (std::uint32_t i = 0; i < found->second; ++i) {
+    for (std::uint32_t i = 0; i < count; ++i) {
       component.name = operand.name + "." + components[i];
       operand.elements.push_back(component);
     }
@@ -60,7 +61,8 @@ void expand_vectors(const Scope& scope, Operand& operand) {
   const std::size_t dot = operand.name.size() < 2 ? 0 : operand.name.size() - 2;
   const std::size_t colour = colours.find(operand.name.back());
   if (operand.name[dot] != '.' || colour == std::string_view::npos) return;
-  if (scope.vectors.contains(operand.name.substr(0, dot))) operand.name.back() = components[colour];
+  const std::string_view vector = std::string_view(operand.name).substr(0, dot);
+  if (components_of(scope, vector) != 1) operand.name.back() = components[colour];
 }
 
 std::vector<Instruction> with_vectors_expanded(const Scope& scope) {
@@ -102,13 +104,14 @@ void declare_variable(Builder& b, Scope& scope, const ptx::Variable& variable) {
 
 // Counts how many instructions write a register. The first operand is the destination, except
 // for stores and branches, where it is an address or a label; too high a count does no harm.
-void count_definitions(Scope& scope, const Operand& operand) {
+void count_definitions(Builder& b, const Operand& operand) {
+  Scope& scope = b.scope();
   if (operand.kind == Operand::Kind::reg) {
-    const bool is_part = !scope.registers.contains(operand.name);  // "%r1.h0"
+    const bool is_part = !b.is_register(operand);  // "%r1.h0"
     ++scope.definitions[is_part ? operand.name.substr(0, operand.name.find('.')) : operand.name];
   }
   if (operand.kind == Operand::Kind::address) return;
-  for (const Operand& element : operand.elements) count_definitions(scope, element);
+  for (const Operand& element : operand.elements) count_definitions(b, element);
 }
 
 }  // namespace
@@ -123,7 +126,9 @@ void lower_instruction(Builder& b) {
 void lower_body(Builder& b) {
   Scope& scope = b.scope();
   const ptx::Function& function = *scope.function;
-  for (const ptx::Variable& variable : function.registers) declare_register(b, scope, variable);
+  constexpr std::uint64_t bytes_of_step = 1024;
+  b.spend(1 + function.memory / bytes_of_step);
+  declare_names(scope);
   for (const ptx::Variable& variable : function.variables) declare_variable(b, scope, variable);
   std::unordered_multimap<std::size_t, LabelId> labels_at;
   for (const ptx::Label& label : function.labels) {
@@ -132,10 +137,10 @@ void lower_body(Builder& b) {
     labels_at.emplace(label.instruction, id);
   }
   std::vector<Instruction> expanded;
-  if (!scope.vectors.empty()) expanded = with_vectors_expanded(scope);
-  const std::vector<Instruction>& body = scope.vectors.empty() ? function.body : expanded;
+  if (scope.has_vectors) expanded = with_vectors_expanded(scope);
+  const std::vector<Instruction>& body = scope.has_vectors ? expanded : function.body;
   for (const Instruction& instruction : body) {
-    if (!instruction.operands.empty()) count_definitions(scope, instruction.operands.front());
+    if (!instruction.operands.empty()) count_definitions(b, instruction.operands.front());
   }
   const auto place_labels = [&](std::size_t index) {
     const auto [first, last] = labels_at.equal_range(index);

@@ -5,17 +5,16 @@
 #include <utility>
 
 #include "exec/lower/flow.hpp"
+#include "ptx/parser.hpp"
 
 namespace ctxbroker::software::exec::lower {
 namespace {
 
-// A set of values, a bit each.
+// A set of numbers, a bit each.
 class Set {
  public:
   explicit Set(std::size_t size) : words_((size + 63) / 64) {}
-  void add(ValueId value) { words_[value / 64] |= 1ULL << value % 64; }
-  void remove(ValueId value) { words_[value / 64] &= ~(1ULL << value % 64); }
-  bool has(ValueId value) const { return (words_[value / 64] >> value % 64 & 1) != 0; }
+  void add(std::uint32_t value) { words_[value / 64] |= 1ULL << value % 64; }
   // this |= other; whether that changed it.
   bool merge(const Set& other) {
     std::uint64_t changed = 0;
@@ -33,7 +32,7 @@ class Set {
   void each(F f) const {
     for (std::size_t i = 0; i < words_.size(); ++i) {
       for (std::uint64_t word = words_[i]; word != 0; word &= word - 1) {
-        f(static_cast<ValueId>(i * 64 + static_cast<unsigned>(__builtin_ctzll(word))));
+        f(static_cast<std::uint32_t>(i * 64 + static_cast<unsigned>(__builtin_ctzll(word))));
       }
     }
   }
@@ -74,47 +73,72 @@ struct Interval {
   }
 };
 
-// What lives where blocks begin and end.
+// What lives where blocks begin and end. The sets hold numbers of `crossing`: most values are read
+// only in the block that writes them, and are in none.
 struct Liveness {
   std::vector<Block> blocks;
+  std::vector<ValueId> crossing;
   std::vector<Set> in, out;
 };
 
-Liveness find_liveness(const Flow& flow) {
-  std::vector<Block> blocks = find_blocks(flow);
-  const std::size_t values = flow.widths.size();
-  std::vector<Set> live_in(blocks.size(), Set(values)), killed = live_in;
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
+// Calls use(block, value) and define(block, value) for the values that a block may read from those
+// before it, and that it writes wholly. A guarded write leaves the old value in the other lanes: it
+// is read too.
+template <class Use, class Define>
+void each_exposed(const Flow& flow, const std::vector<Block>& blocks, Use use, Define define) {
+  std::vector<std::uint32_t> written(flow.widths.size(), ~0U);  // by value: the block that did last
+  for (std::uint32_t b = 0; b < blocks.size(); ++b) {
+    const auto read = [&](ValueId value) {
+      if (written[value] != b) use(b, value);
+    };
     for (std::uint32_t i = blocks[b].begin; i < blocks[b].end; ++i) {
       const bool partial = flow.steps[i].guard != no_value;
-      each_value(
-          flow, i,
-          [&](ValueId value) {
-            if (!killed[b].has(value)) live_in[b].add(value);
-          },
-          [&](ValueId value, bool) {
-            // A guarded write leaves the old value in the other lanes: it must live until here.
-            if (partial && !flow.temporaries[value]) {
-              if (!killed[b].has(value)) live_in[b].add(value);
-            } else {
-              killed[b].add(value);
-            }
-          });
+      each_value(flow, i, read, [&](ValueId value, bool) {
+        if (partial && !flow.temporaries[value]) return read(value);
+        written[value] = b;
+        define(b, value);
+      });
     }
   }
-  std::vector<Set> live_out(blocks.size(), Set(values));
+}
+
+Liveness find_liveness(const Flow& flow) {
+  constexpr std::uint64_t units_of_word = 16;  // three sets, made, filled and read
+  constexpr std::uint32_t none = ~0U;
+  Liveness live{find_blocks(flow), {}, {}, {}};
+  const std::vector<Block>& blocks = live.blocks;
+  std::vector<std::uint32_t> number(flow.widths.size(), none);
+  each_exposed(
+      flow, blocks,
+      [&](std::uint32_t, ValueId value) {
+        if (number[value] != none) return;
+        number[value] = static_cast<std::uint32_t>(live.crossing.size());
+        live.crossing.push_back(value);
+      },
+      [](std::uint32_t, ValueId) {});
+  const std::uint64_t words = live.crossing.size() / 64 + 1;
+  flow.work.spend(units_of_word * words * blocks.size());
+  live.in.assign(blocks.size(), Set(live.crossing.size()));
+  live.out = live.in;
+  std::vector<Set> killed = live.in;
+  each_exposed(
+      flow, blocks, [&](std::uint32_t b, ValueId value) { live.in[b].add(number[value]); },
+      [&](std::uint32_t b, ValueId value) {
+        if (number[value] != none) killed[b].add(number[value]);
+      });
   for (bool changed = true; changed;) {
     changed = false;
     for (std::size_t b = blocks.size(); b-- > 0;) {
+      flow.work.spend(words * (3 + blocks[b].successors.size()));
       for (const std::uint32_t next : blocks[b].successors) {
-        changed |= live_out[b].merge(live_in[next]);
+        changed |= live.out[b].merge(live.in[next]);
       }
-      Set through = live_out[b];
+      Set through = live.out[b];
       through.subtract(killed[b]);
-      changed |= live_in[b].merge(through);
+      changed |= live.in[b].merge(through);
     }
   }
-  return {std::move(blocks), std::move(live_in), std::move(live_out)};
+  return live;
 }
 
 // Live from `begin` to `end`, in positions: step i reads at 2i and writes at 2i + 1.
@@ -125,8 +149,12 @@ std::vector<Interval> find_intervals(const Flow& flow) {
   std::vector<Interval> intervals(values);
   for (ValueId value = 0; value < values; ++value) intervals[value].value = value;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    live.in[b].each([&](ValueId value) { intervals[value].reach(2 * blocks[b].begin); });
-    live.out[b].each([&](ValueId value) { intervals[value].reach(2 * blocks[b].end - 1); });
+    live.in[b].each([&](std::uint32_t crossing) {
+      intervals[live.crossing[crossing]].reach(2 * blocks[b].begin);
+    });
+    live.out[b].each([&](std::uint32_t crossing) {
+      intervals[live.crossing[crossing]].reach(2 * blocks[b].end - 1);
+    });
     for (std::uint32_t i = blocks[b].begin; i < blocks[b].end; ++i) {
       each_value(
           flow, i, [&](ValueId value) { intervals[value].reach(2 * i); },
@@ -150,9 +178,12 @@ constexpr std::size_t class_of(std::uint8_t width) {
 // Slots are never shared between widths, so two values overlap wholly or not at all.
 class Slots {
  public:
-  explicit Slots(Code& code) : code_(code) {}
+  Slots(Code& code, std::uint32_t line) : code_(code), line_(line) {}
 
   Place add(std::uint8_t width) {
+    if (code_.scalar_bytes >= limits::thread_registers.most) {
+      throw ptx::SyntaxError(line_, limits::beyond(limits::thread_registers));
+    }
     const Place place{code_.lockstep_bytes, code_.scalar_bytes, width};
     code_.lockstep_bytes += width * group_lanes;
     code_.scalar_bytes += scalar_slot;
@@ -162,26 +193,30 @@ class Slots {
 
  private:
   Code& code_;
+  std::uint32_t line_;
 };
 
 }  // namespace
 
 std::vector<std::vector<ValueId>> live_at(const Flow& flow,
                                           const std::vector<std::uint32_t>& steps) {
+  constexpr std::uint64_t units_of_saved_value = 16;  // it takes memory, twice
   const Liveness liveness = find_liveness(flow);
   std::unordered_map<std::uint32_t, std::size_t> block_of;
   for (std::size_t i = 0; i < liveness.blocks.size(); ++i) block_of[liveness.blocks[i].begin] = i;
   std::vector<std::vector<ValueId>> live;
   for (const std::uint32_t step : steps) {
-    liveness.in[block_of.at(step)].each(
-        [&, &values = live.emplace_back()](ValueId value) { values.push_back(value); });
+    liveness.in[block_of.at(step)].each([&, &values = live.emplace_back()](std::uint32_t crossing) {
+      flow.work.spend(units_of_saved_value);
+      values.push_back(liveness.crossing[crossing]);
+    });
   }
   return live;
 }
 
 void give_places(const Flow& flow, Code& code) {
   code.places.assign(flow.widths.size(), {});
-  Slots slots(code);
+  Slots slots(code, flow.work.line);
   for (const Preset& preset : code.presets) code.places[preset.value] = slots.add(preset.width);
 
   struct Busy {

@@ -31,7 +31,7 @@ std::string_view where_of(Space space) {
 
 Space space_named(Builder& b, const Operand& address, Space space) {
   const bool named = address.kind == Operand::Kind::address && !address.name.empty() &&
-                     !b.scope().registers.contains(address.name);
+                     !b.has_register(address.name);
   if (space != Space::none || !named) return space;
   switch (b.symbol(address.name).kind) {
     case Symbol::Kind::shared:
@@ -54,7 +54,7 @@ Address address_of(Builder& b, const Operand& operand, Space space) {
   if (operand.name.empty()) {
     return {b.literal(wanted, static_cast<std::uint64_t>(operand.offset)), 0};
   }
-  if (!b.scope().registers.contains(operand.name)) {
+  if (!b.has_register(operand.name)) {
     Operand symbol = operand;
     symbol.kind = Operand::Kind::symbol;
     if (symbol.is_indexed) return {b.symbol_value(symbol, wanted), 0};
@@ -239,7 +239,7 @@ Operand as_address(Builder& b, Operand operand) {
 
 // Where .param accesses go: kernel parameters, or parameters of calls, which lie in local memory.
 Space parameter_space(Builder& b, const Operand& address) {
-  if (!address.name.empty() && b.scope().registers.contains(address.name)) {
+  if (!address.name.empty() && b.has_register(address.name)) {
     return b.scope().caller == nullptr && b.in_kernel() ? Space::param : Space::local;
   }
   const Symbol::Kind kind = b.symbol(address.name).kind;
@@ -255,7 +255,7 @@ void ld(Builder& b) {
   if (space == Space::param) {
     if (from.kind != Operand::Kind::address || from.is_indexed) b.unsupported();
     space = parameter_space(b, from);
-    if (!b.scope().registers.contains(from.name) && space == Space::param) {
+    if (!b.has_register(from.name) && space == Space::param) {
       const Symbol& symbol = b.symbol(from.name);
       if (symbol.kind == Symbol::Kind::cell) return load_cell(b, access, symbol, from.offset);
       return load_parameter(b, access, symbol.offset + static_cast<std::uint64_t>(from.offset));

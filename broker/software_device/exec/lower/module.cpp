@@ -16,8 +16,6 @@ using ptx::Operand;
 using ptx::Space;
 using ptx::Type;
 
-constexpr std::uint64_t most_initial_bytes = 1ULL << 30;
-
 std::uint64_t initial_bits(const Operand& operand, Type type, std::uint32_t line) {
   if (operand.kind == Operand::Kind::integer) {
     if (type == Type::f32) {
@@ -56,10 +54,11 @@ GlobalVariable global_variable(const ptx::Variable& variable) {
   global.constant = variable.space == Space::constant;
   if (variable.initial.empty()) return global;
   const std::uint32_t element = ptx::size_of(variable.type);
-  if (variable.initial.size() * element > global.size || global.size > most_initial_bytes) {
-    throw ptx::SyntaxError(variable.line, "'" + variable.name + "' has too many initial values");
+  if (variable.initial.size() * element > global.size) {
+    throw ptx::SyntaxError(variable.line,
+                           lower::quoted(variable.name) + " has too many initial values");
   }
-  global.initial.resize(global.size);
+  global.initial.resize(variable.initial.size() * element);
   for (std::size_t i = 0; i < variable.initial.size(); ++i) {
     const Operand& operand = variable.initial[i];
     if (operand.kind == Operand::Kind::symbol) {
@@ -132,13 +131,14 @@ std::uint32_t most_threads(const ptx::Function& function) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(threads, hardware));
 }
 
-Kernel lower_kernel(const ptx::Function& function, const lower::ModuleNames& names) {
+Kernel lower_kernel(const ptx::Function& function, const lower::ModuleNames& names,
+                    ptx::ModuleBudget& budget) {
   Kernel kernel;
   kernel.name = function.name;
   lower::Scope scope;
   scope.function = &function;
   lay_out_parameters(function, kernel, scope);
-  lower::Builder builder(names);
+  lower::Builder builder(names, budget, function.line);
   builder.enter(scope);
   lower::lower_body(builder);
   // Running off the end is an exit.
@@ -196,13 +196,24 @@ std::uint32_t constant_bytes(const std::vector<GlobalVariable>& globals) {
   return static_cast<std::uint32_t>(bytes);
 }
 
-}  // namespace
-
-std::shared_ptr<const Program> compile(std::string_view ptx_text) {
-  return compile(ptx::parse(ptx_text));
+// Never destroyed: programs may live until the process ends.
+limits::SharedAllowance& all_steps() noexcept {
+  static auto& steps = *new limits::SharedAllowance(limits::process_steps);
+  return steps;
 }
 
-std::shared_ptr<const Program> compile(const ptx::Module& module) {
+}  // namespace
+
+const limits::SharedAllowance& process_steps() noexcept {
+  return all_steps();
+}
+
+std::shared_ptr<const Program> compile(std::string_view ptx_text) {
+  ptx::ModuleBudget budget;
+  return compile(ptx::parse(ptx_text, budget), budget);
+}
+
+std::shared_ptr<const Program> compile(const ptx::Module& module, ptx::ModuleBudget& budget) {
   if (module.address_size != 64) {
     throw ptx::SyntaxError(1, "the module is for 32-bit addresses; only .address_size 64 runs");
   }
@@ -226,12 +237,17 @@ std::shared_ptr<const Program> compile(const ptx::Module& module) {
   for (const ptx::Variable& variable : module.variables) check_addresses(variable, names);
   for (GlobalVariable& variable : program->globals) place_functions(variable, names);
   const auto sources = std::make_shared<const ptx::SourceMap>(module.sources);
+  const std::uint32_t constants = constant_bytes(program->globals);
   for (const ptx::Function& function : module.functions) {
     if (function.is_entry && !function.is_declaration) {
-      program->kernels.push_back(lower_kernel(function, names));
+      program->kernels.push_back(lower_kernel(function, names, budget));
       program->kernels.back().sources = sources;
-      program->kernels.back().constant_bytes = constant_bytes(program->globals);
+      program->kernels.back().constant_bytes = constants;
     }
+  }
+  program->share = all_steps().take(budget.steps.taken());
+  if (program->share == nullptr) {
+    throw ptx::SyntaxError(1, "the process has " + limits::beyond(limits::process_steps));
   }
   return program;
 }

@@ -21,8 +21,9 @@ bool ends_block(Kind kind) {
 // The blocks as a graph, with what the ordering needs to know of it.
 class Graph {
  public:
-  explicit Graph(const std::vector<Block>& blocks)
+  Graph(const std::vector<Block>& blocks, const Work& work)
       : blocks_(blocks),
+        work_(work),
         predecessors_(blocks.size()),
         dominator_(blocks.size(), none),
         number_(blocks.size(), none),
@@ -48,6 +49,7 @@ class Graph {
   std::uint32_t common_depth(std::uint32_t a, std::uint32_t b) const {
     std::uint32_t x = loop_[a], y = loop_[b];
     while (x != y) {
+      work_.spend(1);
       const std::uint32_t dx = depth(x), dy = depth(y);
       if (dx >= dy) x = outer(x);
       if (dy >= dx) y = outer(y);
@@ -86,10 +88,12 @@ class Graph {
   }
 
   std::uint32_t intersect(std::uint32_t a, std::uint32_t b) const {
+    std::uint64_t steps = 1;
     while (a != b) {
-      while (number_[a] < number_[b]) a = dominator_[a];
-      while (number_[b] < number_[a]) b = dominator_[b];
+      for (; number_[a] < number_[b]; ++steps) a = dominator_[a];
+      for (; number_[b] < number_[a]; ++steps) b = dominator_[b];
     }
+    work_.spend(steps);
     return a;
   }
 
@@ -114,7 +118,9 @@ class Graph {
   }
 
   bool dominates(std::uint32_t a, std::uint32_t b) const {
-    while (number_[b] < number_[a]) b = dominator_[b];
+    std::uint64_t steps = 1;
+    for (; number_[b] < number_[a]; ++steps) b = dominator_[b];
+    work_.spend(steps);
     return a == b;
   }
 
@@ -129,6 +135,7 @@ class Graph {
       if (work.empty()) continue;
       const auto loop = static_cast<std::uint32_t>(loops_.size());
       loops_.push_back({*at, loop_[*at], depth(loop_[*at]) + 1});
+      work_.spend(blocks_.size() / 64);
       std::vector<bool> inside(blocks_.size());
       inside[*at] = true;
       loop_[*at] = loop;
@@ -138,12 +145,14 @@ class Graph {
         if (inside[block]) continue;
         inside[block] = true;
         loop_[block] = loop;
+        work_.spend(1 + predecessors_[block].size());
         work.insert(work.end(), predecessors_[block].begin(), predecessors_[block].end());
       }
     }
   }
 
   const std::vector<Block>& blocks_;
+  const Work& work_;
   std::vector<std::vector<std::uint32_t>> predecessors_;
   std::vector<std::uint32_t> postorder_ = {};
   std::vector<std::uint32_t> dominator_, number_;  // number: in postorder
@@ -152,8 +161,8 @@ class Graph {
 };
 
 // A topological order that ignores back edges and leaves a loop only when all of it is placed.
-std::vector<std::uint32_t> sorted(const std::vector<Block>& blocks) {
-  const Graph graph(blocks);
+std::vector<std::uint32_t> sorted(const std::vector<Block>& blocks, const Work& work) {
+  const Graph graph(blocks, work);
   const auto count = static_cast<std::uint32_t>(blocks.size());
   std::vector<std::uint32_t> waits(count, 0);
   for (std::uint32_t block = 0; block < count; ++block) {
@@ -169,14 +178,20 @@ std::vector<std::uint32_t> sorted(const std::vector<Block>& blocks) {
     if (ready.empty()) {
       // Loops with several entries have no order; take them as they stand.
       for (chosen = 0; placed[chosen] || !graph.is_reachable(chosen);) ++chosen;
+      work.spend(1 + chosen);
     } else {
-      auto best = ready.begin();
+      work.spend(2 * ready.size());
       const auto rank = [&](std::uint32_t block) {
         const std::uint32_t depth = order.empty() ? 0 : graph.common_depth(order.back(), block);
         return std::make_pair(depth, count - block);
       };
-      for (auto at = ready.begin(); at != ready.end(); ++at) {
-        if (rank(*at) > rank(*best)) best = at;
+      auto best = ready.begin();
+      auto best_rank = rank(*best);
+      for (auto at = best + 1; at != ready.end(); ++at) {
+        if (const auto its_rank = rank(*at); its_rank > best_rank) {
+          best = at;
+          best_rank = its_rank;
+        }
       }
       chosen = *best;
       ready.erase(best);
@@ -242,7 +257,7 @@ std::vector<Block> find_blocks(const Flow& flow) {
 
 void order_blocks(Flow& flow) {
   const std::vector<Block> blocks = find_blocks(flow);
-  const std::vector<std::uint32_t> order = sorted(blocks);
+  const std::vector<std::uint32_t> order = sorted(blocks, flow.work);
   const Op* bra = find_op("bra");
   std::vector<Step> steps;
   std::vector<bool> extra_written;

@@ -2,6 +2,7 @@
 #include "exec/lower/outlined.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "exec/lower/families.hpp"
 
@@ -150,30 +151,30 @@ void call_outlined(Builder& b, const ptx::Function& function, const Call& call) 
 void call_through_pointer(Builder& b, const Call& call) {
   if (call.signature == nullptr) b.fail("a call through a pointer needs a prototype or targets");
   const std::string& name = call.signature->name;
-  const ptx::Function& own = *b.scope().function;
-  const auto prototype =
-      std::find_if(own.prototypes.begin(), own.prototypes.end(),
-                   [&](const ptx::CallPrototype& each) { return each.name == name; });
-  const auto table = std::find_if(own.branch_tables.begin(), own.branch_tables.end(),
-                                  [&](const ptx::BranchTable& each) { return each.name == name; });
-  std::vector<const ptx::Function*> named;
+  const Scope& own = b.scope();
+  const auto prototype = own.prototypes.find(name);
+  const auto table = own.tables.find(name);
+  std::unordered_set<const ptx::Function*> named;
   const Variables *results = nullptr, *parameters = nullptr;
   if (prototype != own.prototypes.end()) {
-    results = &prototype->results;
-    parameters = &prototype->parameters;
-  } else if (table != own.branch_tables.end()) {
-    for (const std::string& target : table->targets) named.push_back(&function_named(b, target));
-    results = &named.front()->results;
-    parameters = &named.front()->parameters;
+    results = &prototype->second->results;
+    parameters = &prototype->second->parameters;
+  } else if (table != own.tables.end()) {
+    const std::vector<std::string>& targets = table->second->targets;
+    b.spend(targets.size());
+    for (const std::string& target : targets) named.insert(&function_named(b, target));
+    const ptx::Function& first = function_named(b, targets.front());
+    results = &first.results;
+    parameters = &first.parameters;
   } else {
     b.fail("unknown prototype or table of targets " + quoted(name));
   }
   const Layout layout = layout_of(*results, *parameters);
   std::vector<std::uint32_t> by_address, callees;
   for (const ptx::Function* function : b.names().by_address) {
-    const bool fits =
-        function != nullptr && layout_of(*function) == layout &&
-        (named.empty() || std::find(named.begin(), named.end(), function) != named.end());
+    b.spend(function == nullptr ? 1 : 1 + function->parameters.size() + function->results.size());
+    const bool fits = function != nullptr && layout_of(*function) == layout &&
+                      (named.empty() || named.contains(function));
     by_address.push_back(fits ? b.outlined(*function) : 0);
     if (fits) callees.push_back(by_address.back());
   }
@@ -242,13 +243,14 @@ void lower_outlined(Builder& b) {
 // --- numbers of functions and places ---------------------------------------------------------
 
 std::uint32_t Builder::outlined(const ptx::Function& function) {
-  const auto found = std::find_if(outlined_.begin(), outlined_.end(),
-                                  [&](const Outlined& each) { return each.function == &function; });
-  if (found != outlined_.end()) return static_cast<std::uint32_t>(found - outlined_.begin()) + 1;
-  outlined_.push_back({&function, add_label(), static_cast<std::uint32_t>(tables_.size())});
-  tables_.emplace_back();
-  frame_bytes_.push_back(0);
-  return static_cast<std::uint32_t>(outlined_.size());
+  const auto [place, fresh] =
+      outlined_numbers_.try_emplace(&function, static_cast<std::uint32_t>(outlined_.size() + 1));
+  if (fresh) {
+    outlined_.push_back({&function, add_label(), static_cast<std::uint32_t>(tables_.size())});
+    tables_.emplace_back();
+    frame_bytes_.push_back(0);
+  }
+  return place->second;
 }
 
 const ptx::Function* Builder::begin_outlined(std::uint32_t number) {
@@ -277,6 +279,7 @@ std::uint32_t Builder::add_site(const std::vector<std::uint32_t>& callees) {
   sites_.push_back(add_label());
   for (const std::uint32_t callee : callees) {
     std::vector<LabelId>& table = tables_[outlined_[callee - 1].returns];
+    spend(site + 1 - table.size());
     table.resize(site + 1, no_target);
     table[site] = sites_[site];
   }

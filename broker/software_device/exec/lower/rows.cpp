@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "exec/lower/flow.hpp"
@@ -155,35 +156,51 @@ void each_read(const Flow& flow, std::size_t index, F f) {
   }
 }
 
-// Drops the steps that calculate what nobody reads.
-void drop_unread(Flow& flow) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    std::vector<bool> is_read(flow.widths.size());
-    for (std::size_t i = 0; i < flow.steps.size(); ++i) {
-      each_read(flow, i, [&](ValueId value) { is_read[value] = true; });
-    }
-    std::vector<Step> steps;
-    std::vector<bool> extra_written;
-    std::vector<std::int64_t> moved;  // by old step: where it, or the next one that is left, is now
-    for (std::size_t i = 0; i < flow.steps.size(); ++i) {
-      const Step& step = flow.steps[i];
-      moved.push_back(static_cast<std::int64_t>(steps.size()));
-      const bool is_pure = RowFinder::entry_of(step).kind == Kind::pure;
-      if (is_pure && step.extra_count == 0 && !is_read[step.dst]) {
-        changed = true;
-        continue;
-      }
-      steps.push_back(step);
-      extra_written.push_back(flow.extra_written[i]);
-    }
-    for (Step& step : steps) {
-      if (RowFinder::entry_of(step).kind != Kind::branch) continue;
-      step.immediate = moved[static_cast<std::size_t>(step.immediate)];
-    }
-    flow.steps = std::move(steps);
-    flow.extra_written = std::move(extra_written);
+// Finds the steps that calculate what nobody reads, those that only they read among them.
+std::vector<bool> find_unread(const Flow& flow) {
+  std::vector<std::uint32_t> reads(flow.widths.size());
+  std::vector<std::vector<std::uint32_t>> writers(flow.widths.size());  // that may be dropped
+  for (std::uint32_t i = 0; i < flow.steps.size(); ++i) {
+    const Step& step = flow.steps[i];
+    each_read(flow, i, [&](ValueId value) { ++reads[value]; });
+    const bool is_pure = RowFinder::entry_of(step).kind == Kind::pure;
+    if (is_pure && step.extra_count == 0) writers[step.dst].push_back(i);
   }
+  std::vector<ValueId> unread;
+  for (ValueId value = 0; value < reads.size(); ++value) {
+    if (reads[value] == 0) unread.push_back(value);
+  }
+  std::vector<bool> dropped(flow.steps.size());
+  while (!unread.empty()) {
+    const ValueId value = unread.back();
+    unread.pop_back();
+    for (const std::uint32_t writer : writers[value]) {
+      dropped[writer] = true;
+      each_read(flow, writer, [&](ValueId source) {
+        if (--reads[source] == 0) unread.push_back(source);
+      });
+    }
+  }
+  return dropped;
+}
+
+void drop_unread(Flow& flow) {
+  const std::vector<bool> dropped = find_unread(flow);
+  std::vector<Step> steps;
+  std::vector<bool> extra_written;
+  std::vector<std::int64_t> moved;  // by old step: where it, or the next one that is left, is now
+  for (std::size_t i = 0; i < flow.steps.size(); ++i) {
+    moved.push_back(static_cast<std::int64_t>(steps.size()));
+    if (dropped[i]) continue;
+    steps.push_back(flow.steps[i]);
+    extra_written.push_back(flow.extra_written[i]);
+  }
+  for (Step& step : steps) {
+    if (RowFinder::entry_of(step).kind != Kind::branch) continue;
+    step.immediate = moved[static_cast<std::size_t>(step.immediate)];
+  }
+  flow.steps = std::move(steps);
+  flow.extra_written = std::move(extra_written);
 }
 
 // Takes the flow's steps, and those of the kernel's presets that they read.
@@ -206,15 +223,16 @@ std::shared_ptr<const Rows> find_rows(const Flow& flow, const Code& code) {
   const RowFinder finder(flow, code);
   auto rows = std::make_shared<Rows>();
   Flow body = flow;
+  std::unordered_map<ValueId, std::uint16_t> numbers;  // of rows, by address
   for (Step& step : body.steps) {
     if (!finder.is_row(step)) continue;
     const std::uint32_t bytes = RowFinder::entry_of(step).row_bytes;
     const ValueId address = std::exchange(step.sources[0], no_value);
-    const auto same = std::find_if(rows->rows.begin(), rows->rows.end(),
-                                   [&](const Rows::Row& row) { return row.address == address; });
-    if (same == rows->rows.end() && rows->rows.size() == no_row) return nullptr;
-    step.row = static_cast<std::uint16_t>(same - rows->rows.begin());
-    if (same == rows->rows.end()) rows->rows.push_back({address, bytes});
+    const auto [place, fresh] =
+        numbers.try_emplace(address, static_cast<std::uint16_t>(rows->rows.size()));
+    if (fresh && rows->rows.size() == no_row) return nullptr;
+    step.row = place->second;
+    if (fresh) rows->rows.push_back({address, bytes});
   }
   if (rows->rows.empty()) return nullptr;
   drop_unread(body);

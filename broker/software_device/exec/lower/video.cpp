@@ -24,7 +24,7 @@ struct Selected {
   bool negated = false;
 };
 
-Selected selected(const Builder& b, std::size_t index) {
+Selected selected(Builder& b, std::size_t index) {
   Selected result{b.operand(index)};
   result.negated = result.operand.negated;
   result.operand.negated = false;
