@@ -247,7 +247,7 @@ TEST(PolicyTest, InvalidJsonIsRefusedWithItsPlace) {
   }
   // Deep nesting ends in an error, not in the stack's end.
   EXPECT_THAT(error_of([] { return parse_policy(std::string(500'000, '['), "p"); }),
-              HasSubstr("inside each other more than 100 deep"));
+              HasSubstr("the limit json_nesting"));
 }
 
 class PolicyFileTest : public testing::Test {
