@@ -92,7 +92,7 @@ TEST_F(ReadFileTest, FileThatIsTooLargeIsRefusedUnread) {
 TEST_F(ReadFileTest, DocumentInAPipeIsRefusedWithItsName) {
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
   try {
-    json::read_text(file, "policy", most);
+    json::read_text(file, "policy", limits::Limit{"test_file", most, "bytes", "write less"});
     FAIL();
   } catch (const json::DocumentError& error) {
     EXPECT_THAT(error.what(), StartsWith("policy \"" + file.string() + "\": is not a regular"));
