@@ -31,8 +31,8 @@ int ctxb_gate_for_each_driver_file(int (*found)(const char* file, void* context)
  * loader's own function by a jump where that is to answer, because the loader looks at its caller.
  * In entries_PROCESSOR.S. */
 extern const char ctxb_gate_watched_dlopen[];
-extern const char ctxb_gate_late_dlsym[];
-extern const char ctxb_gate_late_dlvsym[];
+extern const char ctxb_gate_watched_dlsym[];
+extern const char ctxb_gate_watched_dlvsym[];
 
 /* Whether that is the library of the driver behind the gate. */
 int ctxb_gate_is_driver(const void* library);
@@ -43,8 +43,22 @@ void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_after_open 
  * answer, because what it finds may depend on who asks. */
 int ctxb_gate_open_watched(const char* file, int mode, const void* caller, void** library);
 
-/* Where the driver was in the process before the gate, a guarded function of the driver is answered
- * with the gate's. NULL: the loader is to answer. `version` is NULL for dlsym. */
-void* ctxb_gate_late_answer(void* handle, const char* name, const char* version,
-                            const void* caller);
+/* Answers dlsym and dlvsym (`version`) for a tenant's code: see gate.h. NULL: the loader is to
+ * answer. */
+void* ctxb_gate_look_up_watched(void* handle, const char* name, const char* version,
+                                const void* caller);
+
+/* Whether a function of the driver may have that name: "cu", and a capital letter. */
+static inline int ctxb_gate_names_function(const char* name) {
+  return name != NULL && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* The driver's own function of any name; NULL: it has none, or no driver is open. */
+void* ctxb_gate_drivers_own(const char* symbol);
+
+/* Tells the broker of a look-up. */
+void ctxb_gate_observe_look_up(const char* name, ctxb_gate_found found);
+
+/* Hides what the driver lacks from the loader. */
+void ctxb_gate_hide_exports(int (*is_missing)(uint32_t index));
 #endif
