@@ -129,6 +129,21 @@ void look_at_plugins(const Options& options, Findings& findings) {
   }
 }
 
+// How old the gate is beside the driver.
+std::string gate_age(const Findings& findings) {
+  const int gate = findings.gate.cuda_version, driver = findings.driver->version;
+  std::string text = "knows the functions of CUDA " + version_text(gate) +
+                     "; the driver is of CUDA " + version_text(driver);
+  const auto& unknown = findings.gate.unknown_functions;
+  if (driver <= gate && unknown.empty()) return text;
+  if (driver > gate) text += ", so the gate is OLDER THAN THE DRIVER";
+  text += ". Calls of functions that it does not know are not held back";
+  if (unknown.empty()) return text;
+  std::vector<std::string> names;
+  for (const UnknownFunction& one : unknown) names.push_back(one.name);
+  return text + ": " + join(names);
+}
+
 std::string gate_text(const Findings& findings) {
   if (!findings.driver) return "not tried without a driver";
   if (findings.gate.mode == GateMode::late) return "in force, but LATE: " + findings.gate.reason;
@@ -164,6 +179,7 @@ void print_text(const Findings& findings) {
     first = false;
   }
   add("", "gate: " + gate_text(findings));
+  if (findings.gate.in_force) add("", "gate: " + gate_age(findings));
   for (const std::string& tool : findings.gate.tools) add("", "tool: " + tool);
   for (const DeviceShield& shield : findings.shields) {
     add("", "shield: device " + std::to_string(shield.device) + " " + shield.text);
@@ -204,6 +220,12 @@ void print_json(const Findings& findings) {
                                 {"mode", to_string(findings.gate.mode)},
                                 {"text", gate_text(findings)},
                                 {"tools", findings.gate.tools}});
+  Json& gate = json["protection"].back();
+  if (findings.gate.in_force) gate["cuda"] = version_text(findings.gate.cuda_version);
+  gate["unknown_functions"] = Json::array();
+  for (const UnknownFunction& one : findings.gate.unknown_functions) {
+    gate["unknown_functions"].push_back(one.name);
+  }
   Json shield{{"name", "shield"},
               {"built", true},
               {"text", "the driver refuses to reset the device"},

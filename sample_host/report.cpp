@@ -12,10 +12,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
 std::string describe(const FileFacts& file) {
   std::string size;
   if (file.width != 0) {
@@ -90,6 +86,10 @@ Json to_json(const PluginRow& plugin) {
 }
 
 }  // namespace
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 
 std::string describe(const DriverInfo& driver) {
   const char* name = driver.kind == DriverChoice::nvidia ? "NVIDIA driver" : "software device";

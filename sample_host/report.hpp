@@ -86,6 +86,7 @@ nlohmann::ordered_json report_to_json(const Report& report);
 // JSON as text, with a line break at the end; bytes that are no UTF-8 become U+FFFD.
 std::string dump(const nlohmann::ordered_json& json);
 
+std::string version_text(int version);           // "13.0" for 13000
 std::string describe(const DriverInfo& driver);  // "software device, CUDA 13.0"
 std::string describe(const DeviceInfo& device);  // "NAME, compute capability 9.0, ..."
 nlohmann::ordered_json to_json(const DriverInfo& driver);

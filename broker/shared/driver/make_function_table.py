@@ -5,12 +5,18 @@ Run it by hand. The build never runs it. A test fails if you forget.
 
     make_function_table.py                     after a change of classification.txt
     make_function_table.py --toolkit FOLDER    for another CUDA Toolkit (/usr/local/cuda)
+                                               or NVIDIA's headers alone: see below
     make_function_table.py --check             writes nothing, and names the files that are out of date
 
 The names and versions come from the table as it is, or from a toolkit. Its headers (cudaTypedefs.h
 and others) declare each form of a function with the first CUDA version that cuGetProcAddress returns
 it for: the second form is exported as _v2, and a form for the per-thread default stream belongs to
 the newest before it. The toolkit's stub of the driver, if it has one, must not export more than that.
+
+NVIDIA's wheel nvidia-cuda-runtime on PyPI brings the headers without a toolkit. In a temporary folder:
+
+    pip download --no-deps nvidia-cuda-runtime && unzip -q nvidia_cuda_runtime-*.whl
+    make_function_table.py --toolkit nvidia/cu13
 
 Scope and rule come from broker/src/gate/classification.txt. If that has no line for some of the
 names, they are listed and nothing is written. With another toolkit, the functions that come and go
@@ -137,8 +143,10 @@ def classify(functions):
 # ---- what is written ----------------------------------------------------------------------------
 
 def table_text(cuda, rows):
+    major, minor = map(int, cuda.split("."))
     lines = [
         "// SPDX-License-Identifier: Apache-2.0\n"
+        f"#define CTXB_FUNCTION_TABLE_CUDA {major * 1000 + minor * 10}\n"
         f"/* Written by make_function_table.py, with the names of CUDA {cuda}:\n"
         " * CTXB_DRIVER_FUNCTION(exported symbol, name that cuGetProcAddress knows it by, first CUDA\n"
         " * version, per-thread default stream, scope, rule). */\n"]
@@ -148,15 +156,16 @@ def table_text(cuda, rows):
     return "".join(lines)
 
 
-def page_text(rows):
+def page_text(cuda, rows):
     guarded = [row for row in rows if row[1].kind != "pass"]
     text = (
         "# What is guarded\n\n"
         "This page is for host authors. After it, you know for each function of the driver "
         "whether a plug-in's\ncall is held back, and how. [The gate](the_gate.md) explains "
         "the rest.\n\n"
-        f"The gate exports {len(rows)} functions of the driver. {len(guarded)} of them are "
-        "guarded. Calls of all others go\nstraight to the driver.\n\n"
+        f"The gate knows the {len(rows)} functions of CUDA {cuda}. {len(guarded)} of them are "
+        "guarded. Calls of all others go\nstraight to the driver, and so do "
+        "[functions of a newer driver](the_gate.md#drivers-newer-than-the-gate).\n\n"
         "(broker/shared/driver/make_function_table.py writes this page from the table that the\n"
         "gate is built from.)\n\n"
         "| rule | what a plug-in's call does |\n|---|---|\n"
@@ -214,7 +223,7 @@ def main():
     tell_changes(cuda, before, rows)
 
     status = 0
-    for file, text in ((table_file, table_text(cuda, rows)), (page_file, page_text(rows))):
+    for file, text in ((table_file, table_text(cuda, rows)), (page_file, page_text(cuda, rows))):
         if not arguments.check:
             file.write_text(text, encoding="utf-8")
         elif file.read_text() != text:

@@ -6,3 +6,12 @@
 // NVIDIA's switch for the driver's own sources.
 #define __CUDA_API_VERSION_INTERNAL  // NOLINT(bugprone-reserved-identifier)
 #include <cuda.h>
+
+#include <algorithm>
+
+#include "api/entry_points.h"
+
+namespace ctxbroker::software {
+// What the device says its driver is of.
+inline constexpr int cuda_version = std::min(CUDA_VERSION, CTXB_NEWEST_CUDA);
+}  // namespace ctxbroker::software

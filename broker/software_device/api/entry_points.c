@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The calls that are not implemented: weak, so that the implemented ones take their place. They are
- * called with arguments they do not look at, which the platform's calling convention allows. */
+ * called with arguments they do not look at, which the platform's calling convention allows.
+ * Functions of a later CUDA than CTXB_NEWEST_CUDA are hidden: a driver of that version does not
+ * export them. */
 #include "api/entry_points.h"
+
+#define TEXT_OF(value) #value
+#define TEXT(macro) TEXT_OF(macro)
 
 int ctxb_refuse_unsupported_call(const char* name); /* CUDA_ERROR_NOT_SUPPORTED */
 
@@ -9,7 +14,8 @@ int ctxb_refuse_unsupported_call(const char* name); /* CUDA_ERROR_NOT_SUPPORTED 
   __attribute__((weak, visibility("default"))) int symbol(void);               \
   int symbol(void) {                                                           \
     return ctxb_refuse_unsupported_call(#symbol);                              \
-  }
+  }                                                                            \
+  __asm__(".if " #version " > " TEXT(CTXB_NEWEST_CUDA) "\n.hidden " #symbol "\n.endif");
 #include "driver/function_table.inc"
 #undef CTXB_DRIVER_FUNCTION
 

@@ -3,6 +3,9 @@
  * and hold the address of each one that is, whatever its signature. */
 #pragma once
 
+/* The CUDA version whose driver the software device is like, at most. */
+#define CTXB_NEWEST_CUDA 13000
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -15,7 +18,8 @@ struct ctxb_entry_point {
   void (*address)(void);
 };
 
-/* By symbol, then once more those that have another base name too. */
+/* By symbol, then once more those that have another base name too; also those that the device does
+ * not export, because they came after CTXB_NEWEST_CUDA. */
 extern const struct ctxb_entry_point ctxb_entry_points[];
 extern const unsigned ctxb_entry_point_count;
 

@@ -22,7 +22,7 @@ CTXB_EXPORT CUresult cuDriverGetVersion(int* version) {
   CTXB_COUNT_CALL();
   return at_any_time([&] {
     require_value(version != nullptr);
-    *version = CUDA_VERSION;
+    *version = cuda_version;
   });
 }
 

@@ -22,7 +22,9 @@ using EntryPoint = ctxb_entry_point;
 const std::vector<const EntryPoint*>& by_base() {
   static const std::vector<const EntryPoint*>& sorted = *[] {
     auto* all = new std::vector<const EntryPoint*>;
-    for (unsigned i = 0; i < ctxb_entry_point_count; ++i) all->push_back(&ctxb_entry_points[i]);
+    for (unsigned i = 0; i < ctxb_entry_point_count; ++i) {
+      if (ctxb_entry_points[i].version <= CTXB_NEWEST_CUDA) all->push_back(&ctxb_entry_points[i]);
+    }
     std::stable_sort(all->begin(), all->end(), [](const EntryPoint* a, const EntryPoint* b) {
       return std::strcmp(a->base, b->base) < 0;
     });
@@ -61,7 +63,7 @@ Found look_up_checked(const char* name, void** address, int version, cuuint64_t 
   constexpr cuuint64_t known =
       CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   require_value(name != nullptr && address != nullptr);
-  require_value(version <= CUDA_VERSION && (flags & ~known) == 0);
+  require_value(version <= cuda_version && (flags & ~known) == 0);
   return look_up(name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
 }
 

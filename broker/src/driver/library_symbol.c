@@ -21,6 +21,7 @@ struct tables {
 
 static struct tables tables_of(const struct link_map* library) {
   struct tables tables = {NULL, NULL, NULL};
+  if (library == NULL) return tables;
   for (const ElfW(Dyn)* entry = library->l_ld; entry->d_tag != DT_NULL; ++entry) {
     /* This is an address, or on some systems still an offset. */
     const ElfW(Addr) value = entry->d_un.d_ptr;
@@ -38,9 +39,16 @@ static uint32_t hash_of(const char* name) {
   return hash;
 }
 
+/* A symbol without a value is hidden. */
+static int is_defined(const ElfW(Sym) * symbol) {
+  return symbol->st_shndx != SHN_UNDEF &&
+         (symbol->st_value != 0 || ELF64_ST_TYPE(symbol->st_info) == STT_TLS);
+}
+
 /* The hash table holds four numbers, a Bloom filter, the first symbol of each bucket, and the
  * chains. */
 static const ElfW(Sym) * find(const struct tables* tables, const char* name) {
+  if (tables->symbols == NULL || tables->names == NULL || tables->hashes == NULL) return NULL;
   const uint32_t buckets = tables->hashes[0], first = tables->hashes[1];
   const uint32_t filter_words = tables->hashes[2];
   if (buckets == 0) return NULL;
@@ -54,15 +62,25 @@ static const ElfW(Sym) * find(const struct tables* tables, const char* name) {
     const uint32_t one = chain[index - first];
     const ElfW(Sym)* symbol = &tables->symbols[index];
     if ((one | 1U) == (hash | 1U) && strcmp(tables->names + symbol->st_name, name) == 0) {
-      return symbol->st_shndx != SHN_UNDEF ? symbol : NULL;
+      return is_defined(symbol) ? symbol : NULL;
     }
     if ((one & 1U) != 0) return NULL; /* the end of the chain */
   }
 }
 
-void* ctxb_own_symbol(void* library, const char* name) {
+/* Its map; NULL: the loader does not tell. */
+static const struct link_map* map_of(void* library) {
   struct link_map* map = NULL;
-  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == NULL) return dlsym(library, name);
+  return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 ? map : NULL;
+}
+
+const ElfW(Sym) * ctxb_symbol_entry(const struct link_map* library, const char* name) {
+  const struct tables tables = tables_of(library);
+  return find(&tables, name);
+}
+
+void* ctxb_own_symbol(void* library, const char* name) {
+  const struct link_map* map = map_of(library);
   const struct tables tables = tables_of(map);
   if (tables.symbols == NULL || tables.names == NULL || tables.hashes == NULL) {
     return dlsym(library, name);
@@ -73,4 +91,22 @@ void* ctxb_own_symbol(void* library, const char* name) {
   const unsigned char type = ELF64_ST_TYPE(symbol->st_info);
   if (type == STT_GNU_IFUNC || type == STT_TLS) return dlsym(library, name);
   return (void*)(map->l_addr + symbol->st_value);
+}
+
+void ctxb_each_own_symbol(void* library, void (*found)(const char* name, void* context),
+                          void* context) {
+  const struct tables tables = tables_of(map_of(library));
+  if (tables.symbols == NULL || tables.names == NULL || tables.hashes == NULL) return;
+  const uint32_t buckets = tables.hashes[0], first = tables.hashes[1];
+  const uint32_t* bucket =
+      tables.hashes + 4 + (size_t)tables.hashes[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+  const uint32_t* chain = bucket + buckets;
+  for (uint32_t i = 0; i < buckets; ++i) {
+    if (bucket[i] < first) continue;
+    uint32_t index = bucket[i];
+    do {
+      const ElfW(Sym)* symbol = &tables.symbols[index];
+      if (is_defined(symbol)) found(tables.names + symbol->st_name, context);
+    } while ((chain[index++ - first] & 1U) == 0);
+  }
 }

@@ -51,9 +51,11 @@ constexpr std::string_view callers_for_others[] = {"ld-linux",
 
 struct Map {
   std::recursive_mutex loading;  // held around each load and unload: taken before `lock`
+  // A thread that holds it neither calls the loader nor waits for a tenant's calls: a constructor,
+  // which has the loader's lock, may be waiting for it in a guarded call.
   std::shared_mutex lock;
-  std::vector<Object> objects;     // by address
-  unsigned long long changes = 0;  // when they were looked at
+  std::vector<Object> objects;                  // by address
+  std::atomic<unsigned long long> changes = 0;  // when they were looked at
   GatedTenant* changing = nullptr;
 };
 Map& map() {
@@ -134,10 +136,24 @@ bool needs(const LoadedObject& user, const LoadedObject& one) {
   return std::find(user.needed.begin(), user.needed.end(), one.name) != user.needed.end();
 }
 
+// Calls `use` under the lock, with what is loaded. That is listed before, and anew if another
+// thread has seen a later list.
+template <typename Use>
+void with_present(Map& map, Use&& use) {
+  for (;;) {
+    unsigned long long changes = 0;
+    const std::vector<LoadedObject> present = loaded_objects(&changes);
+    const std::unique_lock lock(map.lock);
+    if (changes < map.changes) continue;
+    use(present, changes);
+    return;
+  }
+}
+
 // Objects that are gone are forgotten, and new ones are `owner`'s.
-void update(Map& map, GatedTenant* owner) {
-  const unsigned long long changes = changes_so_far();
-  const std::vector<LoadedObject> present = loaded_objects();
+void update(Map& map, const std::vector<LoadedObject>& present, unsigned long long changes,
+            GatedTenant* owner) {
+  if (owner == nullptr && changes == map.changes) return;
   std::vector<Object> objects;
   std::vector<const LoadedObject*> fresh;
   for (const LoadedObject& one : present) {
@@ -157,11 +173,6 @@ void update(Map& map, GatedTenant* owner) {
   map.objects = std::move(objects);
   map.changes = changes;
   publish(map);
-}
-
-// Objects that are new belong to the tenant whose library is being loaded, or to the host.
-void look(Map& map) {
-  if (map.changes != changes_so_far()) update(map, map.changing);
 }
 
 // The object that was opened and those that came with it and are needed by these alone. Objects
@@ -195,20 +206,9 @@ std::vector<const LoadedObject*> brought(const std::vector<Object>& known,
   return all;
 }
 
-}  // namespace
-
-void record_code_before_open() {
-  Map& process = map();
-  const std::unique_lock lock(process.lock);
-  // While a tenant's library arrives, all that is new belongs to that tenant once it is there.
-  if (process.changing == nullptr) look(process);
-}
-
-void record_opened_code(GatedTenant& tenant, void* library) {
-  const auto inside = reinterpret_cast<std::uintptr_t>(address_in(library));
-  Map& process = map();
-  const std::unique_lock lock(process.lock);
-  const std::vector<LoadedObject> present = loaded_objects();
+// The object that holds that address was opened by the tenant's code.
+void record_opened(Map& process, GatedTenant& tenant, const std::vector<LoadedObject>& present,
+                   std::uintptr_t inside) {
   const auto opened = std::find_if(present.begin(), present.end(),
                                    [&](const LoadedObject& one) { return holds(one, inside); });
   if (opened == present.end() || is_starter(*opened)) return;
@@ -217,9 +217,7 @@ void record_opened_code(GatedTenant& tenant, void* library) {
   std::vector<Object> objects = process.objects;
   if (is_known(objects, *opened)) {
     Object& object = *find(objects, inside);
-    if (object.tenant == nullptr) return;
-    tenant.main().open_beside(*object.tenant);  // if an ended tenant has left it
-    if (object.tenant->stands_with(tenant)) return;
+    if (object.tenant == nullptr || object.tenant->stands_with(tenant)) return;
     object.tenant = nullptr;
   } else {
     mine = brought(objects, present, *opened);
@@ -232,6 +230,27 @@ void record_opened_code(GatedTenant& tenant, void* library) {
   for (const LoadedObject* one : mine) share_needed(objects, present, *one, tenant);
   process.objects = std::move(objects);
   publish(process);
+}
+
+}  // namespace
+
+void record_code_before_open() {
+  Map& process = map();
+  if (process.changes == changes_so_far()) return;
+  with_present(process, [&](const auto& present, unsigned long long changes) {
+    // While a tenant's library arrives, all that is new belongs to that tenant once it is there.
+    if (process.changing == nullptr) update(process, present, changes, nullptr);
+  });
+}
+
+void record_opened_code(GatedTenant& tenant, void* library) {
+  const auto inside = reinterpret_cast<std::uintptr_t>(address_in(library));
+  // An ended tenant may have left it.
+  GatedTenant* const left = owner_of_code(address_in(library)).tenant;
+  if (left != nullptr) tenant.main().open_beside(*left);
+  with_present(map(), [&](const auto& present, unsigned long long) {
+    record_opened(map(), tenant, present, inside);
+  });
 }
 
 bool has_run_path(const GatedTenant& tenant) {
@@ -251,28 +270,34 @@ const void* address_in(void* library) noexcept {
 
 CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant), loading_(map().loading) {
   Map& process = map();
-  const std::unique_lock lock(process.lock);
-  look(process);
-  if (way == Way::leaves) {
-    std::erase_if(process.objects, [&](const Object& one) { return one.tenant == &tenant; });
-  }
-  tenant.mark_code();
-  outer_ = std::exchange(process.changing, &tenant);
-  try {
-    publish(process);
-  } catch (...) {
-    process.changing = outer_;
-    throw;
-  }
+  with_present(process, [&](const auto& present, unsigned long long changes) {
+    // New objects belong to the tenant whose library is being loaded, or to the host.
+    if (changes != process.changes) update(process, present, changes, process.changing);
+    if (way == Way::leaves) {
+      std::erase_if(process.objects, [&](const Object& one) { return one.tenant == &tenant; });
+    }
+    tenant.mark_code();
+    outer_ = std::exchange(process.changing, &tenant);
+    try {
+      publish(process);
+    } catch (...) {
+      process.changing = outer_;
+      throw;
+    }
+  });
 }
 
 CodeChange::~CodeChange() {
   Map& process = map();
-  const std::unique_lock lock(process.lock);
-  process.changing = outer_;
   try {
-    update(process, &tenant_);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its code is taken for the host's
+    with_present(process, [&](const auto& present, unsigned long long changes) {
+      process.changing = outer_;
+      update(process, present, changes, &tenant_);
+    });
+  } catch (
+      ...) {  // out of memory: code may still be looked for everywhere, which is slow but right
+    const std::unique_lock lock(process.lock);
+    process.changing = outer_;
   }
 }
 

@@ -5,10 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <new>
 #include <string_view>
+#include <utility>
 
 #include "gate/caller.hpp"
 #include "gate/library/gate.h"
@@ -136,11 +141,19 @@ constexpr std::array groups{&primary_rules, &context_rules,  &peer_rules,  &virt
                             &capture_rules, &callback_rules, &use_rules,   &interop_rules,
                             &wait_rules,    &process_rules};
 
-// One for the process, because it has one library with the driver's name.
-GateLibrary& gate_library() {
-  static auto* const one =
-      new GateLibrary(find_gate(beside_this_library("ctxbroker/ctxbroker_gate.so")));
-  return *one;
+// One for the process, because it has one library with the driver's name. Null: nobody has looked.
+std::atomic<const GateLibrary*> looked_for{nullptr};
+
+// Two threads may look at once. A lock would be held while one of them waits for the loader.
+const GateLibrary& gate_library() {
+  if (const GateLibrary* known = looked_for.load(std::memory_order_acquire)) return *known;
+  auto mine = std::make_unique<const GateLibrary>(
+      find_gate(beside_this_library("ctxbroker/ctxbroker_gate.so")));
+  const GateLibrary* first = nullptr;
+  if (!looked_for.compare_exchange_strong(first, mine.get(), std::memory_order_acq_rel)) {
+    return *first;
+  }
+  return *mine.release();
 }
 
 std::uint32_t index_of(const ctxb_gate& gate, const char* symbol) noexcept {
@@ -149,12 +162,50 @@ std::uint32_t index_of(const ctxb_gate& gate, const char* symbol) noexcept {
   return index;
 }
 
-// A newer driver has functions that nobody has classified yet.
-void observe_look_up(const char* base, int known) noexcept {
-  if (known != 0 || *base == '\0') return;
-  if (GatedTenant* tenant = calling().tenant) {
-    tenant->log_once(base, "looked up, and unknown to this version of the gate: it is not guarded");
+// Look-ups that were answered with a function of the driver that the gate does not know.
+struct PassedOn {
+  std::mutex mutex;
+  std::map<std::string, std::uint64_t> look_ups;  // by name
+};
+PassedOn& passed_on() {
+  static auto* const one = new PassedOn;  // threads of plug-ins may ask until the process ends
+  return *one;
+}
+
+void count_passed_on(const char* name) {
+  PassedOn& all = passed_on();
+  const std::lock_guard lock(all.mutex);
+  ++all.look_ups[name];
+}
+
+std::string version_text(int cuda) {
+  return "CUDA " + std::to_string(cuda / 1000) + "." + std::to_string(cuda % 1000 / 10);
+}
+
+void observe_look_up(const char* name, ctxb_gate_found found) noexcept {
+  try {
+    count_passed_on(name);
+    GatedTenant* const tenant = calling().tenant;
+    if (tenant == nullptr || !tenant->is_open()) return;
+    // Once for each name. Its rule may have records of its own.
+    const std::string key = std::string("look-up of ") + name;
+    if (tenant->identity().repeats.count(key, {}) != 1) return;
+    const GateLibrary& library = *looked_for.load(std::memory_order_acquire);
+    std::string text = "looked up, and unknown to this gate";
+    if (found == ctxb_gate_found_newer) text = "looked up in a form that is unknown to this gate";
+    text += ", which knows the functions of " + version_text(library.gate->cuda_version) +
+            ": the driver's own was handed out, and its calls are not guarded";
+    tenant->log(Severity::info, name, text.c_str());
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the look-up is not recorded
   }
+}
+
+// 0: unknown.
+int version_of_driver(const ctxb_gate& gate) noexcept {
+  const auto ask = reinterpret_cast<CUresult (*)(int*)>(
+      gate.driver_function(index_of(gate, "cuDriverGetVersion")));
+  int version = 0;
+  return ask != nullptr && ask(&version) == CUDA_SUCCESS ? version : 0;
 }
 
 // `wanted` is the driver's file; null: NVIDIA's, where the system has it.
@@ -256,9 +307,62 @@ GateState enforce_gate(const std::string& driver_path) {
     return {GateMode::none,
             "another copy of ctxbroker in this process has it; this one works under it"};
   }
-  static const bool installed = (install(*library.gate, late), true);
-  static_cast<void>(installed);
+  // Two threads may do it at once, with the same result. It asks the loader.
+  static std::atomic<bool> installed{false};
+  if (!installed.load(std::memory_order_acquire)) {
+    install(*library.gate, late);
+    installed.store(true, std::memory_order_release);
+  }
   return {late ? GateMode::late : GateMode::before_driver, library.reason};
+}
+
+int cuda_version_of_gate() noexcept {
+  const GateLibrary* const library = looked_for.load(std::memory_order_acquire);
+  return library != nullptr && library->gate != nullptr ? library->gate->cuda_version : 0;
+}
+
+std::vector<UnknownFunction> unknown_functions() {
+  const GateLibrary* const library = looked_for.load(std::memory_order_acquire);
+  if (library == nullptr || library->gate == nullptr) return {};
+  std::vector<std::string> exported;
+  library->gate->for_each_unknown(
+      [](const char* symbol, void* all) {
+        static_cast<std::vector<std::string>*>(all)->emplace_back(symbol);
+      },
+      &exported);
+  std::map<std::string, std::uint64_t> all;
+  {
+    PassedOn& passed = passed_on();
+    const std::lock_guard lock(passed.mutex);
+    all = passed.look_ups;
+  }
+  for (std::string& name : exported) all.try_emplace(std::move(name), 0);
+  std::vector<UnknownFunction> functions;
+  for (const auto& [name, look_ups] : all) functions.push_back({name, look_ups});
+  return functions;
+}
+
+std::string why_symbol_is_missing(const std::string& symbol) {
+  const GateLibrary* const library = looked_for.load(std::memory_order_acquire);
+  if (library == nullptr || library->gate == nullptr) return {};
+  const ctxb_gate& gate = *library->gate;
+  if (gate.driver_path() == nullptr) return {};
+  const std::string driver = "the driver (" + version_text(version_of_driver(gate)) + ")";
+  const std::uint32_t index = index_of(gate, symbol.c_str());
+  if (index != gate.count) {
+    if (gate.driver_function(index) != nullptr) return {};
+    return driver + " is too old for this library: " + symbol + " came with " +
+           version_text(gate.entries[index].version);
+  }
+  const std::vector<UnknownFunction> unknown = unknown_functions();
+  const bool is_of_driver = std::any_of(unknown.begin(), unknown.end(),
+                                        [&](const auto& one) { return one.name == symbol; });
+  if (!is_of_driver) return {};
+  return driver + " has " + symbol +
+         ", but is newer than this gate, which knows the functions of " +
+         version_text(gate.cuda_version) +
+         ": use a newer ctxbroker, or have the library look the function up (cuGetProcAddress, "
+         "dlsym), because only look-ups can be passed on to the driver";
 }
 
 }  // namespace ctxbroker::detail

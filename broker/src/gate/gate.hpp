@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "ctxbroker/gate.hpp"
 #include "driver/driver_file.hpp"
@@ -26,5 +27,13 @@ LoadedFile load_driver_past_gate(const std::filesystem::path& name);
 // Puts the rules in force, for good. Call it after that driver was opened. In a process with two
 // copies of this library, the first one has the gate.
 GateState enforce_gate(const std::string& driver_path);
+
+// As GateInfo's, of the gate that was found. Any thread.
+int cuda_version_of_gate() noexcept;
+std::vector<UnknownFunction> unknown_functions();
+
+// Why the loader does not find that symbol, for the author of a library that links it. Empty: it is
+// no function of the driver behind the gate, and of none that the gate knows. Any thread.
+std::string why_symbol_is_missing(const std::string& symbol);
 
 }  // namespace ctxbroker::detail

@@ -29,6 +29,7 @@ void read_dynamic(const dl_phdr_info& info, const ElfW(Dyn) * dynamic, LoadedObj
 struct Listing {
   std::vector<LoadedObject> all;
   bool is_program = true;  // the first one
+  unsigned long long changes = 0;
   std::exception_ptr failed;
 };
 
@@ -50,9 +51,15 @@ void add(const dl_phdr_info& info, Listing& listing) {
   listing.all.push_back(std::move(object));
 }
 
-int add_to_listing(dl_phdr_info* info, std::size_t, void* given) noexcept {
+unsigned long long changes_in(const dl_phdr_info& info, std::size_t bytes) noexcept {
+  const bool says = bytes >= offsetof(dl_phdr_info, dlpi_subs) + sizeof info.dlpi_subs;
+  return says ? info.dlpi_adds + info.dlpi_subs : 0;
+}
+
+int add_to_listing(dl_phdr_info* info, std::size_t bytes, void* given) noexcept {
   Listing& listing = *static_cast<Listing*>(given);
   try {
+    listing.changes = changes_in(*info, bytes);
     add(*info, listing);
     return 0;
   } catch (...) {
@@ -62,9 +69,7 @@ int add_to_listing(dl_phdr_info* info, std::size_t, void* given) noexcept {
 }
 
 int count(dl_phdr_info* info, std::size_t bytes, void* given) noexcept {
-  if (bytes >= offsetof(dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs) {
-    *static_cast<unsigned long long*>(given) = info->dlpi_adds + info->dlpi_subs;
-  }
+  *static_cast<unsigned long long*>(given) = changes_in(*info, bytes);
   return 1;  // every object has the same numbers
 }
 
@@ -98,10 +103,11 @@ Extent extent_at(const void* address) noexcept {
   return search.found;
 }
 
-std::vector<LoadedObject> loaded_objects() {
+std::vector<LoadedObject> loaded_objects(unsigned long long* changes) {
   Listing listing;
   dl_iterate_phdr(add_to_listing, &listing);
   if (listing.failed) std::rethrow_exception(listing.failed);
+  if (changes != nullptr) *changes = listing.changes;
   return std::move(listing.all);
 }
 

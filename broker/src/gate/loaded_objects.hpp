@@ -27,11 +27,14 @@ struct LoadedObject {
   bool has_run_path = false;  // where the loader looks for libraries depends on who opens them
 };
 
-// In the order in which they were loaded, the program first. Throws std::bad_alloc. Any thread.
-std::vector<LoadedObject> loaded_objects();
+// These wait for a lock of the loader's: hold none that code inside the loader may wait for.
 
 // How often something was loaded or unloaded since the process began. While this stays the same, so
 // does the list. Any thread.
 unsigned long long changes_so_far() noexcept;
+
+// In the order in which they were loaded, the program first. `changes`: so far, when they were
+// listed. Throws std::bad_alloc. Any thread.
+std::vector<LoadedObject> loaded_objects(unsigned long long* changes = nullptr);
 
 }  // namespace ctxbroker::detail

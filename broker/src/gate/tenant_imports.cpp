@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -206,10 +205,8 @@ int patch_if_of_tenant(dl_phdr_info* object, std::size_t, void* given) noexcept 
 // A library that was led before has nothing left to be changed.
 void lead_imports_of(GatedTenant& tenant, const Led& all) noexcept {
   try {
-    static std::mutex patching;
-    const std::lock_guard lock(patching);
     Patch patch{code_of(tenant), all.imports};
-    dl_iterate_phdr(patch_if_of_tenant, &patch);
+    dl_iterate_phdr(patch_if_of_tenant, &patch);  // one thread at a time, in glibc
     if (patch.result.changed != 0 && all.late) {
       tenant.identity().log(Severity::info, "gate",
                             "led " + std::to_string(patch.result.changed) +
@@ -278,9 +275,9 @@ void start_leading_imports(const ctxb_gate& gate, bool late) {
     if (std::string_view(gate.entries[index].symbol) != "cuInit") continue;
     made->driver = reinterpret_cast<const void*>(gate.driver_function(index));
   }
+  made->imports.push_back({"dlsym", 0, address_of(gate.watched_dlsym)});
+  made->imports.push_back({"dlvsym", 0, address_of(gate.watched_dlvsym)});
   if (late) {
-    made->imports.push_back({"dlsym", 0, address_of(gate.late_dlsym)});
-    made->imports.push_back({"dlvsym", 0, address_of(gate.late_dlvsym)});
     for (std::uint32_t index = 0; index < gate.count; ++index) {
       const ctxb_gate_entry& entry = gate.entries[index];
       const std::uintptr_t of = address_of(gate.driver_function(index));

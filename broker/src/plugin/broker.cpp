@@ -121,7 +121,12 @@ PluginLibrary Broker::load(const std::filesystem::path& path) {
 GateInfo Broker::gate() const {
   const detail::GateState& gate = open_impl().gate();
   const bool in_force = gate.mode != GateMode::none;
-  return {in_force, gate.reason, gate.mode, detail::tools_in_process(in_force)};
+  GateInfo info{in_force, gate.reason, gate.mode, detail::tools_in_process(in_force)};
+  if (in_force) {
+    info.cuda_version = detail::cuda_version_of_gate();
+    info.unknown_functions = detail::unknown_functions();
+  }
+  return info;
 }
 
 void Broker::use_device(int device) {

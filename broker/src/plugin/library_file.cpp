@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "ctxbroker/error.hpp"
+#include "gate/gate.hpp"
 #include "image/elf.hpp"
 
 namespace ctxbroker::detail {
@@ -27,8 +28,20 @@ std::string loader_text(const boost::dll::fs::error_code& error) {
   return text != nullptr ? text : error.message();
 }
 
+// "undefined symbol: NAME", and perhaps ", version VERSION".
+std::string missing_symbol(const std::string& text) {
+  constexpr std::string_view before = "undefined symbol: ";
+  const std::size_t at = text.find(before);
+  if (at == std::string::npos) return {};
+  const std::size_t begin = at + before.size();
+  return text.substr(begin, text.find_first_of(", \t)", begin) - begin);
+}
+
 // The loader's text begins with the file that it could not open.
 std::string what_to_do(const std::string& text, const std::filesystem::path& canonical) {
+  if (const std::string why = why_symbol_is_missing(missing_symbol(text)); !why.empty()) {
+    return "; " + why;
+  }
   const bool of_another = text.compare(0, canonical.native().size(), canonical.native()) != 0;
   if (!of_another || text.find("cannot open shared object file") == std::string::npos) return {};
   return "; install that library, or name its folder in LD_LIBRARY_PATH";

@@ -50,6 +50,12 @@ std::string software_device_path() {
   return self.parent_path().parent_path() / "lib/ctxbroker/libctxbroker_software_device.so";
 }
 
+int driver_version() {
+  int version = 0;
+  EXPECT_EQ(driver().cuDriverGetVersion(&version), CUDA_SUCCESS);
+  return version;
+}
+
 const Driver& driver() {
   static const Driver opened = open_driver();
   return opened;

@@ -24,6 +24,9 @@ struct Driver : DriverFunctions {
 // The driver that CTXBROKER_DRIVER names (software unless it says nvidia), opened once.
 const Driver& driver();
 
+// As it says itself: 13000.
+int driver_version();
+
 // The file of the software device that was built with these tests.
 std::string software_device_path();
 

@@ -88,11 +88,16 @@ TEST_F(SoftwareFailure, FailsTheNthCallOfAll) {
 // Each before it looks at anything else: its arguments are nothing but zeros.
 TEST_F(SoftwareFailure, FailsEachOfTheDriversCalls) {
   using Call = CUresult (*)(long, long, long, long, long, long, long, long, long, long, long, long);
-  for (const char* name : {
-#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) #symbol,
+  const struct {
+    const char* name;
+    int version;
+  } rows[] = {
+#define CTXB_DRIVER_FUNCTION(symbol, base, version, per_thread, scope, policy) {#symbol, version},
 #include "driver/function_table.inc"
 #undef CTXB_DRIVER_FUNCTION
-       }) {
+  };
+  for (const auto& [name, version] : rows) {
+    if (version > driver_version()) continue;  // it lacks this
     auto call = reinterpret_cast<Call>(look_up(name));
     ASSERT_NE(call, nullptr) << name;
     c.start_counting();

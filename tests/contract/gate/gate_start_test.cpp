@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <thread>
 
 #include "attacks/attacks.h"
 #include "ctxbroker/broker.hpp"
@@ -16,6 +21,28 @@
 #include "support/test_library.hpp"
 
 extern "C" __attribute__((visibility("default"))) void ctxb_test_marker() {}
+
+namespace {
+std::atomic<bool> in_constructor{false};
+std::atomic<pid_t> first_caller{0};  // set just before the call
+
+// Also while it waits for the loader.
+bool is_asleep(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  return text.find(") S ") != std::string::npos;
+}
+}  // namespace
+
+// Called by the constructor of the library "early". Returns when the other thread waits in its
+// call.
+extern "C" __attribute__((visibility("default"))) void ctxb_test_in_constructor() {
+  in_constructor = true;
+  while (first_caller == 0 || !is_asleep(first_caller)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 namespace ctxbroker {
 namespace {
@@ -142,9 +169,9 @@ TEST(GateStart, DISABLED_LateLookUpsDifferOnlyForGuardedFunctions) {
   void* const gate = gate_library();
   ASSERT_NE(gate, nullptr);
   const auto get = reinterpret_cast<const ctxb_gate* (*)()>(dlsym(gate, "ctxb_gate_get"));
-  const auto look_up = reinterpret_cast<void* (*)(void*, const char*)>(get()->late_dlsym);
+  const auto look_up = reinterpret_cast<void* (*)(void*, const char*)>(get()->watched_dlsym);
   const auto look_up_version =
-      reinterpret_cast<void* (*)(void*, const char*, const char*)>(get()->late_dlvsym);
+      reinterpret_cast<void* (*)(void*, const char*, const char*)>(get()->watched_dlvsym);
   for (void* handle : {driver, static_cast<void*>(RTLD_DEFAULT), static_cast<void*>(RTLD_NEXT)}) {
     EXPECT_EQ(dlsym(driver, "no such function"), nullptr);  // leaves an error behind
     EXPECT_EQ(look_up(handle, "cuMemFree_v2"), dlsym(gate, "cuMemFree_v2"));
@@ -188,6 +215,35 @@ TEST(GateStart, DISABLED_GateServesTwoBrokersAndLaterOnes) {
   }
 }
 
+// The first call of one thread, while the loader runs a constructor that calls the driver too, on
+// another. Whoever waits for the loader must hold nothing that the constructor waits for.
+void call_beside_a_constructor(const std::function<void(CUresult (*)(unsigned))>& call) {
+  void* const gate =
+      dlopen((software_device_folder().parent_path() / "ctxbroker_gate.so").c_str(), RTLD_NOW);
+  ASSERT_NE(gate, nullptr) << dlerror();
+  const auto init = reinterpret_cast<CUresult (*)(unsigned)>(dlsym(gate, "cuInit"));
+  ::alarm(30);  // ends the process if the threads wait for each other
+  void* library = nullptr;
+  std::thread loader([&] { library = dlopen(test_library("early").c_str(), RTLD_NOW); });
+  while (!in_constructor) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  first_caller = ::gettid();
+  call(init);
+  loader.join();
+  ASSERT_NE(library, nullptr) << dlerror();
+  EXPECT_EQ(*static_cast<int*>(dlsym(library, "ctxb_test_constructor_status")), CUDA_SUCCESS);
+}
+
+TEST(GateStart, DISABLED_FirstCallOfTheDriverDoesNotHoldUpAConstructor) {
+  call_beside_a_constructor([](CUresult (*init)(unsigned)) { EXPECT_EQ(init(0), CUDA_SUCCESS); });
+}
+
+TEST(GateStart, DISABLED_BrokerThatOpensDoesNotHoldUpAConstructor) {
+  call_beside_a_constructor([](CUresult (*)(unsigned)) {
+    const Broker broker = Broker::open();
+    EXPECT_TRUE(broker.gate().in_force) << broker.gate().reason;
+  });
+}
+
 class GateStartTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GateStartTest, ChildTestPasses) {
@@ -203,6 +259,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, GateStartTest,
                          ::testing::Values("GateAfterTheHostsDriverIsLate",
                                            "LateGateLeavesALibraryOfTheHostAloneAndNamesIt",
                                            "LateLookUpsDifferOnlyForGuardedFunctions",
+                                           "FirstCallOfTheDriverDoesNotHoldUpAConstructor",
+                                           "BrokerThatOpensDoesNotHoldUpAConstructor",
                                            "GateIsOffWhenTheHostSaysSo",
                                            "GateServesTwoBrokersAndLaterOnes"),
                          [](const auto& one) { return std::string(one.param); });

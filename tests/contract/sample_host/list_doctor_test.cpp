@@ -261,6 +261,25 @@ TEST_F(DoctorCommand, SaysWhatALateGateCannotHold) {
   EXPECT_THAT(run_well({"doctor"}, environment).output, HasSubstr("gate: in force, but LATE: "));
 }
 
+TEST_F(DoctorCommand, SaysHowOldTheGateIs) {
+  EXPECT_THAT(run_well({"doctor"}).output, HasSubstr("gate: knows the functions of CUDA 13."));
+  // A driver that the gate's tests bring.
+  const auto folder = program_folder().parent_path() / "newer_driver/lib/ctxbroker/software_device";
+  if (!std::filesystem::exists(folder / "libcuda.so.1")) GTEST_SKIP() << "not built: " << folder;
+  const Environment newer = {{"CTXBROKER_DRIVER", "nvidia"}, {"LD_LIBRARY_PATH", folder.string()}};
+  EXPECT_THAT(
+      run_well({"doctor"}, newer).output,
+      HasSubstr("the driver is of CUDA 99.0, so the gate is OLDER THAN THE DRIVER. Calls of "
+                "functions that it does not know are not held back: cuEventCreate_v2, "
+                "cuNewerThanTheGate"));
+  const json doctor = json::parse(run_well({"doctor", "--json"}, newer).output);
+  for (const json& protection : doctor["protection"]) {
+    if (protection["name"] != "gate") continue;
+    EXPECT_EQ(protection["in_force"], true) << protection["text"];
+    EXPECT_EQ(protection["unknown_functions"], json({"cuEventCreate_v2", "cuNewerThanTheGate"}));
+  }
+}
+
 TEST_F(DoctorCommand, NamesToolsThatAreInTheProcess) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer begins with dlsym, before anybody else can stand in front of it";

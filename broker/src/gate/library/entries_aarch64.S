@@ -119,7 +119,7 @@ ctxb_gate_watched_dlopen:
         mov     x2, xzr
         .endif
         mov     x3, x30
-        bl      ctxb_gate_late_answer
+        bl      ctxb_gate_look_up_watched
         mov     x16, x0
         ldp     x0, x1, [sp, #16]
         ldr     x2, [sp, #32]
@@ -137,7 +137,7 @@ ctxb_gate_watched_dlopen:
         .size   \symbol, . - \symbol
         .endm
 
-        look_up ctxb_gate_late_dlsym, dlsym
-        look_up ctxb_gate_late_dlvsym, dlvsym
+        look_up ctxb_gate_watched_dlsym, dlsym
+        look_up ctxb_gate_watched_dlvsym, dlvsym
 
         .section .note.GNU-stack, "", %progbits

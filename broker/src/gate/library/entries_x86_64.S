@@ -122,7 +122,7 @@ ctxb_gate_watched_dlopen:
         xor     %edx, %edx
         .endif
         mov     24(%rsp), %rcx
-        call    ctxb_gate_late_answer
+        call    ctxb_gate_look_up_watched
         pop     %rdx
         pop     %rsi
         pop     %rdi
@@ -135,7 +135,7 @@ ctxb_gate_watched_dlopen:
         .size   \symbol, . - \symbol
         .endm
 
-        look_up ctxb_gate_late_dlsym, dlsym
-        look_up ctxb_gate_late_dlvsym, dlvsym
+        look_up ctxb_gate_watched_dlsym, dlsym
+        look_up ctxb_gate_watched_dlvsym, dlvsym
 
         .section .note.GNU-stack, "", %progbits

@@ -58,9 +58,11 @@ ctxb_gate_function ctxb_gate_targets[entry_count] = {
 #undef CTXB_DRIVER_FUNCTION
 };
 
-/* Opening a driver runs its constructors, which may look the gate's functions up again. */
-static pthread_mutex_t state_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static void* driver_library;
+/* Nothing that this guards calls the loader: a thread that waits for the loader's lock must hold no
+ * lock of the gate, because code that has the loader's lock (a constructor) calls the driver too.
+ */
+static pthread_mutex_t state_lock = PTHREAD_MUTEX_INITIALIZER;
+static void* driver_library; /* set once, after everything else of the driver */
 static char driver_file[PATH_MAX];
 static ctxb_gate_function real[entry_count];
 static ctxb_gate_function rule[entry_count];
@@ -102,28 +104,55 @@ static uint32_t entry_by_address(const char* base, const void* answer) {
   return found;
 }
 
-/* For a driver that gives out other addresses than it exports: the newest entry of that name that
- * is not newer than asked for. */
+/* The newest entry of that name that is not newer than asked for, of those that the driver has. */
 static uint32_t entry_by_name(const char* base, int version, int per_thread) {
   uint32_t best = entry_count;
   for (uint32_t i = 0; i < entry_count; ++i) {
     if (strcmp(entries[i].base, base) != 0 || entries[i].per_thread != per_thread) continue;
-    if (entries[i].version > version) continue;
+    if (entries[i].version > version || real[i] == NULL) continue;
     if (best == entry_count || entries[best].version < entries[i].version) best = i;
   }
   if (best == entry_count && per_thread) return entry_by_name(base, version, 0);
   return best;
 }
 
-static void replace_guarded(const char* base, void** address, int version, uint64_t flags) {
-  const ctxb_gate_look_up_observer observer = __atomic_load_n(&look_up_observer, __ATOMIC_ACQUIRE);
-  if (observer != NULL) observer(base, is_known(base));
-  if (*address == NULL) return;
-  uint32_t index = entry_by_address(base, *address);
-  if (index == entry_count) index = entry_by_name(base, version, (flags & 2) != 0);
-  if (index != entry_count && entries[index].guarded) {
-    *(ctxb_gate_function*)address = exported_function(index);
+/* What the driver gives for that version; NULL: nothing. */
+static const void* drivers_answer(const char* base, int version, uint64_t flags) {
+  void* answer = NULL;
+  int found = 0, status = success;
+  if (real[index_cuGetProcAddress_v2] != NULL) {
+    status = ((look_up_5)real[index_cuGetProcAddress_v2])(base, &answer, version, flags, &found);
+  } else {
+    status = ((look_up_4)real[index_cuGetProcAddress])(base, &answer, version, flags);
   }
+  return status == success ? answer : NULL;
+}
+
+/* The entry of the function that the driver answered with; entry_count: the table does not know it.
+ * A driver may give out another address than it exports. It gives that for the version of the
+ * table's newest form too, unless it means a form that came later and has another signature. */
+static uint32_t entry_of(const char* base, const void* answer, int version, uint64_t flags) {
+  uint32_t index = entry_by_address(base, answer);
+  if (index != entry_count) return index;
+  index = entry_by_name(base, version, (flags & 2) != 0);
+  if (index == entry_count) return entry_count;
+  return drivers_answer(base, entries[index].version, flags) == answer ? index : entry_count;
+}
+
+void ctxb_gate_observe_look_up(const char* name, ctxb_gate_found found) {
+  const ctxb_gate_look_up_observer observer = __atomic_load_n(&look_up_observer, __ATOMIC_ACQUIRE);
+  if (observer != NULL) observer(name, found);
+}
+
+static void replace_guarded(const char* base, void** address, int version, uint64_t flags) {
+  if (*address == NULL) return;
+  const uint32_t index = entry_of(base, *address, version, flags);
+  if (index == entry_count) {
+    ctxb_gate_observe_look_up(base,
+                              is_known(base) ? ctxb_gate_found_newer : ctxb_gate_found_unknown);
+    return;
+  }
+  if (entries[index].guarded) *(ctxb_gate_function*)address = exported_function(index);
 }
 
 static int look_up_before_12000(const char* base, void** address, int version, uint64_t flags) {
@@ -170,13 +199,33 @@ static int is_gate(void* library) {
   return ctxb_own_symbol(library, "ctxb_gate_get") != NULL;
 }
 
-static void adopt_driver(void* library, const char* file) {
-  snprintf(driver_file, sizeof driver_file, "%s", file);
-  for (uint32_t i = 0; i < entry_count; ++i) {
-    *(void**)&real[i] = ctxb_own_symbol(library, entries[i].symbol);
+static int is_missing(uint32_t index) {
+  return real[index] == NULL;
+}
+
+/* A driver that was opened and does not stand behind the gate yet. */
+struct opened {
+  void* library;
+  const char* file;
+  ctxb_gate_function functions[entry_count];
+};
+
+/* Only the first driver stands behind the gate. Another thread may have opened one meanwhile. */
+static void adopt_driver(const struct opened* opened) {
+  pthread_mutex_lock(&state_lock);
+  const int is_first = driver_library == NULL;
+  if (is_first) {
+    snprintf(driver_file, sizeof driver_file, "%s", opened->file);
+    memcpy(real, opened->functions, sizeof real);
+    for (uint32_t i = 0; i < entry_count; ++i) set_target(i);
+    __atomic_store_n(&driver_library, opened->library, __ATOMIC_RELEASE);
   }
-  __atomic_store_n(&driver_library, library, __ATOMIC_RELEASE);
-  for (uint32_t i = 0; i < entry_count; ++i) set_target(i);
+  pthread_mutex_unlock(&state_lock);
+  if (is_first) {
+    ctxb_gate_hide_exports(is_missing);
+  } else {
+    dlclose(opened->library); /* this call's count only, if it is the same */
+  }
 }
 
 struct attempt {
@@ -200,32 +249,34 @@ static int try_file(const char* file, void* context) {
     dlclose(library);
     return 0;
   }
-  adopt_driver(library, file);
+  struct opened opened = {.library = library, .file = file};
+  for (uint32_t i = 0; i < entry_count; ++i) {
+    *(void**)&opened.functions[i] = ctxb_own_symbol(library, entries[i].symbol);
+  }
+  adopt_driver(&opened);
   return 1;
+}
+
+static void* driver(void) {
+  return __atomic_load_n(&driver_library, __ATOMIC_ACQUIRE);
 }
 
 static void* open_driver(const char* file, char* error, size_t error_bytes) {
   struct attempt attempt = {error, error_bytes};
-  pthread_mutex_lock(&state_lock);
-  void* library = driver_library;
-  if (library != NULL) {
-    /* NVIDIA's driver stands there under the path where it was found. */
-    void* wanted = file != NULL ? dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
-    const int nvidia = strstr(driver_file, "libcuda.so") != NULL;
-    if (file != NULL ? wanted != library : !nvidia) {
-      SAY(error, error_bytes, "another driver stands behind the gate already: %s", driver_file);
-      library = NULL;
-    }
-    if (wanted != NULL) dlclose(wanted);
-  } else {
+  if (driver() == NULL) {
     SAY(error, error_bytes,
         "libcuda.so.1: cannot open shared object file: No such file or directory");
     const int opened = file != NULL ? try_file(file, &attempt)
                                     : ctxb_gate_for_each_driver_file(try_file, &attempt);
-    library = opened ? driver_library : NULL;
+    if (!opened) return NULL;
   }
-  pthread_mutex_unlock(&state_lock);
-  return library;
+  /* NVIDIA's driver stands there under the path where it was found. */
+  void* wanted = file != NULL ? dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
+  if (wanted != NULL) dlclose(wanted); /* this call's count only */
+  const int nvidia = strstr(driver_file, "libcuda.so") != NULL;
+  if (file != NULL ? wanted == driver() : nvidia) return driver();
+  SAY(error, error_bytes, "another driver stands behind the gate already: %s", driver_file);
+  return NULL;
 }
 
 /* The software device, beside the gate's own file. */
@@ -248,8 +299,7 @@ static int find_software_device(char* path, size_t bytes) {
 /* A call came before a broker chose the driver. It is the environment's choice then, or NVIDIA's.
  */
 ctxb_gate_function ctxb_gate_resolve(uint64_t index) {
-  pthread_mutex_lock(&state_lock);
-  if (driver_library == NULL) {
+  if (driver() == NULL) {
     char path[PATH_MAX];
     const char* choice = secure_getenv("CTXBROKER_DRIVER");
     if (choice != NULL && strcmp(choice, "software") == 0) {
@@ -258,27 +308,44 @@ ctxb_gate_function ctxb_gate_resolve(uint64_t index) {
       open_driver(NULL, NULL, 0);
     }
   }
-  const ctxb_gate_function leads_to =
-      driver_library != NULL ? __atomic_load_n(&ctxb_gate_targets[index], __ATOMIC_ACQUIRE)
-                             : (ctxb_gate_function)answer_no_device;
-  pthread_mutex_unlock(&state_lock);
-  return leads_to;
+  return driver() != NULL ? __atomic_load_n(&ctxb_gate_targets[index], __ATOMIC_ACQUIRE)
+                          : (ctxb_gate_function)answer_no_device;
 }
 
 /* ---- what the broker is given ---------------------------------------------------------------- */
 
 static const char* driver_path(void) {
-  return __atomic_load_n(&driver_library, __ATOMIC_ACQUIRE) != NULL ? driver_file : NULL;
+  return driver() != NULL ? driver_file : NULL;
 }
 
 static ctxb_gate_function driver_function(uint32_t index) {
-  if (index >= entry_count || __atomic_load_n(&driver_library, __ATOMIC_ACQUIRE) == NULL)
-    return NULL;
-  return real[index];
+  return index < entry_count && driver() != NULL ? real[index] : NULL;
 }
 
 int ctxb_gate_is_driver(const void* library) {
-  return library == __atomic_load_n(&driver_library, __ATOMIC_ACQUIRE);
+  return library == driver();
+}
+
+void* ctxb_gate_drivers_own(const char* symbol) {
+  return driver() != NULL ? ctxb_own_symbol(driver(), symbol) : NULL;
+}
+
+struct visit {
+  void (*found)(const char* symbol, void* context);
+  void* context;
+};
+
+static void visit_unknown(const char* symbol, void* context) {
+  const struct visit* visit = context;
+  if (!ctxb_gate_names_function(symbol)) return;
+  uint32_t i = 0;
+  while (i < entry_count && strcmp(entries[i].symbol, symbol) != 0) ++i;
+  if (i == entry_count) visit->found(symbol, visit->context);
+}
+
+static void for_each_unknown(void (*found)(const char* symbol, void* context), void* context) {
+  struct visit visit = {found, context};
+  if (driver() != NULL) ctxb_each_own_symbol(driver(), visit_unknown, &visit);
 }
 
 static int claim(const void* owner) {
@@ -293,7 +360,7 @@ static void install(uint32_t index, ctxb_gate_function function) {
   if (index >= entry_count) return;
   pthread_mutex_lock(&state_lock);
   rule[index] = function;
-  if (driver_library != NULL) set_target(index);
+  if (driver() != NULL) set_target(index);
   pthread_mutex_unlock(&state_lock);
 }
 
@@ -305,6 +372,7 @@ EXPORT const ctxb_gate* ctxb_gate_get(void) {
   static const ctxb_gate gate = {.size = sizeof(ctxb_gate),
                                  .abi = ctxb_gate_abi,
                                  .count = entry_count,
+                                 .cuda_version = CTXB_FUNCTION_TABLE_CUDA,
                                  .entries = entries,
                                  .open_driver = open_driver,
                                  .driver_path = driver_path,
@@ -313,8 +381,9 @@ EXPORT const ctxb_gate* ctxb_gate_get(void) {
                                  .claim = claim,
                                  .install = install,
                                  .observe_look_ups = observe_look_ups,
-                                 .late_dlsym = (ctxb_gate_function)ctxb_gate_late_dlsym,
-                                 .late_dlvsym = (ctxb_gate_function)ctxb_gate_late_dlvsym,
+                                 .for_each_unknown = for_each_unknown,
+                                 .watched_dlsym = (ctxb_gate_function)ctxb_gate_watched_dlsym,
+                                 .watched_dlvsym = (ctxb_gate_function)ctxb_gate_watched_dlvsym,
                                  .observe_opens = ctxb_gate_observe_opens,
                                  .watched_dlopen = (ctxb_gate_function)ctxb_gate_watched_dlopen};
   return &gate;

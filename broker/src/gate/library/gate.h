@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { ctxb_gate_abi = 2 };
+enum { ctxb_gate_abi = 3 };
 
 typedef void (*ctxb_gate_function)(void);
 
@@ -26,8 +26,15 @@ typedef struct ctxb_gate_entry {
   uint8_t guarded;    /* 1: look-ups give the gate's address of it */
 } ctxb_gate_entry;
 
-/* Called for each look-up through cuGetProcAddress: the name, and whether the gate knows it. */
-typedef void (*ctxb_gate_look_up_observer)(const char* base, int known);
+/* A function that the driver has and the gate's table does not, because the driver is newer. The
+ * look-up was answered with the driver's own. */
+typedef enum ctxb_gate_found {
+  ctxb_gate_found_unknown, /* nothing of that name is in the table */
+  ctxb_gate_found_newer    /* a newer form of a function that is in the table */
+} ctxb_gate_found;
+
+/* Called for each such look-up, through cuGetProcAddress or dlsym. */
+typedef void (*ctxb_gate_look_up_observer)(const char* name, ctxb_gate_found found);
 
 /* The first is called before a tenant's library opens another, with the file and the address of the
  * call. It answers NULL where the loader's answer depends on its caller; then the loader opens it.
@@ -40,7 +47,8 @@ typedef void (*ctxb_gate_after_open)(void* answer, void* library);
 typedef struct ctxb_gate {
   uint32_t size;
   uint32_t abi;
-  uint32_t count; /* of entries */
+  uint32_t count;   /* of entries */
+  int cuda_version; /* whose functions the entries are, as cuDriverGetVersion tells it: 13050 */
   const ctxb_gate_entry* entries;
 
   /* Puts a driver behind the gate: the file, or NVIDIA's where the system has it (NULL). Returns
@@ -62,11 +70,14 @@ typedef struct ctxb_gate {
    * rule stands only where the driver has the function. */
   void (*install)(uint32_t index, ctxb_gate_function rule);
   void (*observe_look_ups)(ctxb_gate_look_up_observer observer);
+  /* Calls `found` with each function that the driver exports and the table does not know. */
+  void (*for_each_unknown)(void (*found)(const char* symbol, void* context), void* context);
 
-  /* To stand in place of dlsym and dlvsym in a tenant's library, where the driver was in the
-   * process before the gate. They answer with the gate's address of what is guarded, and leave
-   * everything else to the loader. */
-  ctxb_gate_function late_dlsym, late_dlvsym;
+  /* To stand in place of dlsym and dlvsym in a tenant's library. They answer with the gate's
+   * address where the loader would give the driver's own of a guarded function, and with the
+   * driver's own where the gate does not know the function. They leave everything else to the
+   * loader. */
+  ctxb_gate_function watched_dlsym, watched_dlvsym;
 
   /* To stand in place of dlopen in a tenant's library. Call observe_opens once, before that. */
   void (*observe_opens)(ctxb_gate_before_open before, ctxb_gate_after_open after);

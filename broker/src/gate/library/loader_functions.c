@@ -9,6 +9,9 @@
 /* A loader gives functions and objects the same kind of address, and so does this file. */
 #pragma GCC diagnostic ignored "-Wpedantic"
 
+/* The gate's. */
+void cuInit(void);
+
 static ctxb_gate_before_open before_open;
 static ctxb_gate_after_open after_open;
 
@@ -65,22 +68,44 @@ static void* find_for(const void* caller, const char* name, const char* version,
   return find(library, name, version); /* glibc's handles are its link maps */
 }
 
-void* ctxb_gate_late_answer(void* handle, const char* name, const char* version,
-                            const void* caller) {
-  /* All that the driver exports begins so, and little else. */
-  if (name == NULL || name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z') {
+/* The same for the gate's own function of that name. */
+static const void* find_as(void* handle, const char* name, const char* version, const void* caller,
+                           const void* of_gate) {
+  return handle == RTLD_DEFAULT || handle == RTLD_NEXT ? find_for(caller, name, version, of_gate)
+                                                       : find(handle, name, version);
+}
+
+/* A function that the table does not know. Where the gate is found, the driver would be found if it
+ * were there alone. */
+static void* unknown_answer(void* handle, const char* name, const void* caller) {
+  void* const of_driver = ctxb_gate_drivers_own(name);
+  if (of_driver == NULL) return NULL;
+  const void* const found = find_as(handle, name, NULL, caller, NULL);
+  if (found == NULL) {
+    const void* const init = find_as(handle, "cuInit", NULL, caller, NULL);
+    if (init != (const void*)cuInit) return NULL;
+  } else if (found != of_driver) {
     return NULL;
   }
+  ctxb_gate_observe_look_up(name, ctxb_gate_found_unknown);
+  return of_driver;
+}
+
+void* ctxb_gate_look_up_watched(void* handle, const char* name, const char* version,
+                                const void* caller) {
+  if (!ctxb_gate_names_function(name)) return NULL;
   const ctxb_gate* gate = ctxb_gate_get();
   uint32_t index = 0;
   while (index < gate->count && strcmp(gate->entries[index].symbol, name) != 0) ++index;
-  if (index == gate->count || !gate->entries[index].guarded) return NULL;
-  const ctxb_gate_function of_driver = gate->driver_function(index);
-  const ctxb_gate_function of_gate = gate->exported_function(index);
-  const void* found = handle == RTLD_DEFAULT || handle == RTLD_NEXT
-                          ? find_for(caller, name, version, (const void*)of_gate)
-                          : find(handle, name, version);
-  if (found == NULL || found != (const void*)of_driver) return NULL;
-  dlerror(); /* a look-up on the way may have failed */
-  return (void*)of_gate;
+  void* answer = NULL;
+  if (index < gate->count && gate->entries[index].guarded) {
+    const void* const of_driver = (const void*)gate->driver_function(index);
+    void* const of_gate = (void*)gate->exported_function(index);
+    const void* const found = find_as(handle, name, version, caller, of_gate);
+    if (found != NULL && found == of_driver) answer = of_gate;
+  } else if (index == gate->count && version == NULL) {
+    answer = unknown_answer(handle, name, caller);
+  }
+  if (answer != NULL) dlerror(); /* a look-up on the way may have failed */
+  return answer;
 }

@@ -29,8 +29,8 @@ int ctxb_gate_for_each_driver_file(int (*found)(const char* file, void* context)
 /* Replacements of dlopen, dlsym and dlvsym in tenants' libraries. If the loader's own function has
  * to answer, they jump to it, because the loader looks at its caller. In entries_PROCESSOR.S. */
 extern const char ctxb_gate_watched_dlopen[];
-extern const char ctxb_gate_late_dlsym[];
-extern const char ctxb_gate_late_dlvsym[];
+extern const char ctxb_gate_watched_dlsym[];
+extern const char ctxb_gate_watched_dlvsym[];
 
 /* Returns whether the library is the driver behind the gate. */
 int ctxb_gate_is_driver(const void* library);
@@ -41,8 +41,22 @@ void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_after_open 
  * answer, because what it finds may depend on who asks. */
 int ctxb_gate_open_watched(const char* file, int mode, const void* caller, void** library);
 
-/* Returns the gate's function for a guarded function of the driver, where the driver was in the
- * process before the gate. NULL: the loader has to answer. `version` is NULL for dlsym. */
-void* ctxb_gate_late_answer(void* handle, const char* name, const char* version,
-                            const void* caller);
+/* Answers dlsym and dlvsym (`version`) for a tenant's code: see gate.h. NULL: the loader is to
+ * answer. */
+void* ctxb_gate_look_up_watched(void* handle, const char* name, const char* version,
+                                const void* caller);
+
+/* Returns whether a driver function may have that name: "cu", and a capital letter. */
+static inline int ctxb_gate_names_function(const char* name) {
+  return name != NULL && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* Returns the driver's own function of that name. NULL: it has none, or no driver is open. */
+void* ctxb_gate_drivers_own(const char* symbol);
+
+/* Reports a look-up to the broker. */
+void ctxb_gate_observe_look_up(const char* name, ctxb_gate_found found);
+
+/* Hides the functions that the driver lacks from the loader. */
+void ctxb_gate_hide_exports(int (*is_missing)(uint32_t index));
 #endif

@@ -64,13 +64,13 @@ CUresult pass_counted(GatedTenant& tenant, const char* name, What what,
 }
 
 // In a capture it becomes a node of a graph, which may call it any number of times.
-template <SymbolName name, SymbolName is_capturing>
+template <SymbolName name, SymbolName is_capturing, typename... Mode>
 struct LaunchesHostFunction {
-  using Real = DriverFunction<name, CUresult(CUstream, CUhostFn, void*)>;
+  using Real = DriverFunction<name, CUresult(CUstream, CUhostFn, void*, Mode...)>;
   using IsCapturing = DriverFunction<is_capturing, CUresult(CUstream, CUstreamCaptureStatus*)>;
-  static CUresult call(CUstream stream, CUhostFn function, void* data) noexcept {
+  static CUresult call(CUstream stream, CUhostFn function, void* data, Mode... mode) noexcept {
     const Caller caller = enter_rule<Real>();
-    if (caller.tenant == nullptr) return Real::call(stream, function, data);
+    if (caller.tenant == nullptr) return Real::call(stream, function, data, mode...);
     const CUresult refused =
         check_use(*caller.tenant, Real::symbol, Kind::stream, handle_value(stream));
     if (refused != CUDA_SUCCESS) return refused;
@@ -78,11 +78,12 @@ struct LaunchesHostFunction {
     if (IsCapturing::is_bound() && IsCapturing::call(stream, &capture) == CUDA_SUCCESS &&
         capture != CU_STREAM_CAPTURE_STATUS_NONE) {
       caller.tenant->pending_calls().mark_graph();
-      return Real::call(stream, function, data);
+      return Real::call(stream, function, data, mode...);
     }
-    return pass_counted<>(
-        *caller.tenant, Real::symbol, What::host_function, function, data,
-        [&](CUhostFn passed, void* its_data) { return Real::call(stream, passed, its_data); });
+    return pass_counted<>(*caller.tenant, Real::symbol, What::host_function, function, data,
+                          [&](CUhostFn passed, void* its_data) {
+                            return Real::call(stream, passed, its_data, mode...);
+                          });
   }
   static constexpr RuleRow capturing_row() { return unguarded<IsCapturing>(); }
 };
@@ -123,12 +124,17 @@ CUresult make_object(CUuserObject* out, void* data, CUhostFn destroy, unsigned c
 
 using Launch = LaunchesHostFunction<"cuLaunchHostFunc", "cuStreamIsCapturing">;
 using LaunchPerThread = LaunchesHostFunction<"cuLaunchHostFunc_ptsz", "cuStreamIsCapturing_ptsz">;
+using LaunchInMode = LaunchesHostFunction<"cuLaunchHostFunc_v2", "cuStreamIsCapturing", unsigned>;
+using LaunchInModePerThread =
+    LaunchesHostFunction<"cuLaunchHostFunc_v2_ptsz", "cuStreamIsCapturing_ptsz", unsigned>;
 
 constexpr RuleRow callback_rows[] = {
     row<Launch>(),
     Launch::capturing_row(),
     row<LaunchPerThread>(),
     LaunchPerThread::capturing_row(),
+    row<LaunchInMode>(),
+    row<LaunchInModePerThread>(),
     row<AddsCallback<"cuStreamAddCallback">>(),
     row<AddsCallback<"cuStreamAddCallback_ptsz">>(),
     rule<MakeObject, make_object>(),

@@ -88,6 +88,26 @@ struct BeginsCaptureToGraph {
   }
 };
 
+// The driver calls the function while the stream is captured.
+template <SymbolName name, bool ptsz = false>
+struct BeginsRecapture {
+  using Real = DriverFunction<name, CUresult(CUstream, CUstreamCaptureMode, CUgraph, void*, void*)>;
+  static CUresult call(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void* function,
+                       void* data) noexcept {
+    const Caller caller = enter_rule<Real>();
+    CUresult refused = check_stream(caller, Real::symbol, stream);
+    if (refused == CUDA_SUCCESS && caller.tenant != nullptr) {
+      refused = check_use(*caller.tenant, Real::symbol, Kind::graph, handle_value(graph));
+    }
+    if (refused != CUDA_SUCCESS) return refused;
+    if (caller.tenant != nullptr && function != nullptr) {
+      caller.tenant->pending_calls().mark_graph();
+    }
+    return begun(caller, named<ptsz>(stream),
+                 Real::call(stream, narrowed(caller, mode), graph, function, data));
+  }
+};
+
 // A capture has ended for which the tenant may hold no graph, because the driver goes on capturing
 // until it is asked for the graph. One that the capture only continued is the tenant's already.
 CUresult refuse_graph(GatedTenant& tenant, CUgraph& graph) noexcept {
@@ -165,6 +185,12 @@ constexpr RuleRow capture_rows[] = {
     row<BeginsCapture<"cuStreamBeginCapture_v2_ptsz", per_thread>>(),
     row<BeginsCaptureToGraph<"cuStreamBeginCaptureToGraph">>(),
     row<BeginsCaptureToGraph<"cuStreamBeginCaptureToGraph_ptsz", per_thread>>(),
+    row<BeginsRecapture<"cuStreamBeginRecaptureToGraph">>(),
+    row<BeginsRecapture<"cuStreamBeginRecaptureToGraph_ptsz", per_thread>>(),
+    row<Uses<"cuStreamBeginCaptureToCig", 2, Use{0, Kind::stream}>>(),
+    row<Uses<"cuStreamBeginCaptureToCig_ptsz", 2, Use{0, Kind::stream}>>(),
+    row<Uses<"cuStreamEndCaptureToCig", 1, Use{0, Kind::stream}>>(),
+    row<Uses<"cuStreamEndCaptureToCig_ptsz", 1, Use{0, Kind::stream}>>(),
     row<EndsCapture<"cuStreamEndCapture">>(),
     row<EndsCapture<"cuStreamEndCapture_ptsz", per_thread>>(),
     row<Uses<"cuStreamGetCaptureInfo", 3>>(),

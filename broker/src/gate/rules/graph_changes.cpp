@@ -90,6 +90,21 @@ CUresult child_graph(Word node, CUgraph* graph) noexcept {
   return status;
 }
 
+// The same of a node's parameters, and the graphs that a conditional node executes.
+using NodeParams = DriverFunction<"cuGraphNodeGetParams", CUresult(Word, CUgraphNodeParams*)>;
+CUresult node_params(Word node, CUgraphNodeParams* params) noexcept {
+  const Caller caller = enter_rule<NodeParams>();
+  const CUresult status = NodeParams::call(node, params);
+  if (status != CUDA_SUCCESS || caller.tenant == nullptr || params == nullptr) return status;
+  if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+    note_member(Kind::graph, node, handle_value(params->graph.graph));
+  } else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
+             params->conditional.phGraph_out != nullptr) {
+    note_members(Kind::graph, node, params->conditional.phGraph_out, params->conditional.size);
+  }
+  return status;
+}
+
 using DestroyNode = DriverFunction<"cuGraphDestroyNode", CUresult(Word)>;
 CUresult destroy_node(Word node) noexcept {
   const Caller caller = enter_rule<DestroyNode>();
@@ -175,6 +190,7 @@ constexpr RuleRow graph_change_rows[] = {
     row<TellsNodes<"cuGraphNodeGetDependentNodes_v2", 1, void*>>(),
     rule<FindInClone, find_in_clone>(),
     rule<ChildGraph, child_graph>(),
+    rule<NodeParams, node_params>(),
 };
 
 }  // namespace

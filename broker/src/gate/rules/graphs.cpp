@@ -280,7 +280,9 @@ constexpr RuleRow graph_rows[] = {
     rule<AddFreeing, add_freeing>(),
     row<AddsNode<"cuGraphAddNode", std::size_t>>(),
     row<AddsNode<"cuGraphAddNode_v2", const void*, std::size_t>>(),
+    row<AddsNode<"cuGraphAddNode_v3", const void*, std::size_t>>(),
     row<SetsNode<"cuGraphNodeSetParams">>(),
+    row<SetsNode<"cuGraphNodeSetParams_v2">>(),
     row<SetsNode<"cuGraphExecNodeSetParams", CUgraphExec>>(),
 
     unguarded<PointerAttribute>(),

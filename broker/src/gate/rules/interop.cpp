@@ -179,13 +179,17 @@ constexpr RuleRow interop_rows[] = {
 
     row<Uses<"cuMulticastAddDevice", 2, physical_first>>(),
     row<Uses<"cuMulticastBindMem", 6, physical_first, Use{2, Kind::physical}>>(),
+    row<Uses<"cuMulticastBindMem_v2", 7, physical_first, Use{3, Kind::physical}>>(),
     row<Uses<"cuMulticastBindAddr", 5, physical_first>>(),
+    row<Uses<"cuMulticastBindAddr_v2", 6, physical_first>>(),
     row<Uses<"cuMulticastUnbind", 4, physical_first>>(),
     row<MapsArrays<"cuMemMapArrayAsync">>(),
     row<MapsArrays<"cuMemMapArrayAsync_ptsz">>(),
 
     row<RefusesStrangers<"cuLogsUnregisterCallback", void*>>(),
     row<RefusesStrangers<"cuDeviceUnregisterAsyncNotification", CUdevice, void*>>(),
+    row<RefusesStrangers<"cuCoredumpDeregisterStartCallback", void*>>(),
+    row<RefusesStrangers<"cuCoredumpDeregisterCompleteCallback", void*>>(),
 };
 
 }  // namespace

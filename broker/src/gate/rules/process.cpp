@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that reach the whole process.
+#include <cstdint>
+#include <utility>
+
 #include "gate/held.hpp"
 #include "gate/rule.hpp"
 
@@ -13,6 +16,17 @@ template <SymbolName name>
 using RefusesCheckpoint = Refuses<name, unsupported, int, void*>;
 template <SymbolName name>
 using RefusesCoredump = Refuses<name, forbidden, int, void*, std::size_t*>;
+
+template <SymbolName name>
+using RefusesCoredumpCallback = Refuses<name, forbidden, void*, void*, void*>;
+
+// CUresult name(...) of so many words.
+template <std::size_t>
+using WordAt = std::uintptr_t;
+template <SymbolName name, std::size_t... places>
+Refuses<name, unsupported, WordAt<places>...> refuses_endpoint(std::index_sequence<places...>);
+template <SymbolName name, std::size_t words>
+using RefusesEndpoint = decltype(refuses_endpoint<name>(std::make_index_sequence<words>()));
 
 // The driver's private tables lead past the gate. The runtime library needs some of them.
 using ExportTable = DriverFunction<"cuGetExportTable", CUresult(const void**, const CUuuid*)>;
@@ -38,6 +52,19 @@ constexpr RuleRow process_rows[] = {
     row<RefusesCheckpoint<"cuCheckpointProcessCheckpoint">>(),
     row<RefusesCheckpoint<"cuCheckpointProcessRestore">>(),
     row<RefusesCheckpoint<"cuCheckpointProcessUnlock">>(),
+    row<Refuses<"cuCheckpointOperationComplete", unsupported, std::uintptr_t>>(),
+    row<RefusesCoredumpCallback<"cuCoredumpRegisterStartCallback">>(),
+    row<RefusesCoredumpCallback<"cuCoredumpRegisterCompleteCallback">>(),
+    row<RefusesEndpoint<"cuLogicalEndpointIdReserve", 2>>(),
+    row<RefusesEndpoint<"cuLogicalEndpointIdRelease", 2>>(),
+    row<RefusesEndpoint<"cuLogicalEndpointCreate", 2>>(),
+    row<RefusesEndpoint<"cuLogicalEndpointDestroy", 1>>(),
+    row<RefusesEndpoint<"cuLogicalEndpointAddDevice", 2>>(),
+    row<RefusesEndpoint<"cuLogicalEndpointBindMem", 7>>(),
+    row<RefusesEndpoint<"cuLogicalEndpointBindAddr", 6>>(),
+    row<RefusesEndpoint<"cuLogicalEndpointUnbind", 4>>(),
+    row<RefusesEndpoint<"cuLogicalEndpointExport", 3>>(),
+    row<RefusesEndpoint<"cuLogicalEndpointImport", 3>>(),
     row<Refuses<"cuLogsRegisterCallback", unsupported, void*, void*, void*>>(),
     row<Refuses<"cuDeviceRegisterAsyncNotification", unsupported, CUdevice, void*, void*, void*>>(),
 };
