@@ -272,6 +272,16 @@ void process_host_calls(Trial& trial) {
   }
 }
 
+// Work outside of the job's stream races with the inputs, so that one pair of runs can differ. A
+// plug-in that is random gives other results in each pair.
+std::vector<Bytes> steady_run_of_any_pair(Bench& bench, int count) {
+  for (int attempt = 0; attempt < 9; ++attempt) {
+    std::vector<Bytes> first = bench.run_several(count);
+    if (difference(bench.run_several(count), first).empty()) return first;
+  }
+  return steady_run(bench, count);
+}
+
 void process_job_stream(Trial& trial) {
   Rig rig(trial);
   if (rig.plugin().inputs.empty()) throw Skipped("it has no inputs that could arrive late");
@@ -280,7 +290,7 @@ void process_job_stream(Trial& trial) {
   Bench bench(rig, instance, setup);
   Plan plan = lending();
   set_plan(plan);
-  const std::vector<Bytes> expected = steady_run(bench, 2);
+  const std::vector<Bytes> expected = steady_run_of_any_pair(bench, 2);
   plan.holds = true;
   take_seen();
   set_plan(plan);

@@ -156,15 +156,27 @@ ONE_FAULT = [("behaviours", "remembers", "process.discontinuity"),
 EXCUSED = {"static.exports"}
 # Libraries without a row, and why.
 LEFT_OUT = {
+    "arrival": "it is no plug-in",
+    "arrival_slow": "it is no plug-in",
+    "bare_threads": "it is no plug-in",
     "behaviours_twin": "a copy of behaviours",
     "behaviours_third": "a copy of behaviours",
     "behaviours_unloadable": "a copy of behaviours",
+    "early": "it is no plug-in",
+    "floats": "it is no plug-in",
+    "floats_at_load": "it is no plug-in",
     "foreign": "it needs device code that a test makes",
     "hopper": "its clusters take few sizes",
     "junk_descriptors": "it is no plug-in, but preloaded into a worker",
     "launching": "a benchmark prepares what it needs",
+    "later_linked": "it is no plug-in",
     "many_modules": "it takes minutes",
+    "newer_linked": "it is no plug-in",
+    "newer_looks_up": "it is no plug-in",
+    "openmp": "it is no plug-in",
+    "openmp_twin": "it is no plug-in",
     "scan_prints": "it only prints",
+    "starts_thread": "it is no plug-in",
 }
 # Why a test says nothing on a GPU's machine, and on the software device.
 NEEDS_SOFTWARE_DEVICE = ("only the software device can be told to fail",
