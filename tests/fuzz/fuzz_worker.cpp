@@ -123,14 +123,13 @@ void read_twice(const Json& answer, const Read& read, const Write& write) {
 void read_answer(const std::uint8_t* data, std::size_t size) {
   Json answer;
   try {
-    answer = ctxbroker::json::parse({reinterpret_cast<const char*>(data), size}, "the answer",
-                                    std::size_t{1} << 20);
+    answer = ctxbroker::json::parse({reinterpret_cast<const char*>(data), size}, "the answer");
   } catch (const DocumentError&) {
     return;
   }
   const auto written = [](const auto& value) { return to_json(value); };
   read_twice(answer, read_error, written);
-  read_twice(answer, read_ends, written);
+  read_twice(answer, read_ports, written);
   read_twice(answer, read_instance_options, written);
   read_twice(answer, read_graph_options, written);
   read_twice(answer, read_job, written);
