@@ -146,7 +146,7 @@ Json Served::open(std::uint64_t epoch, const Json& ask) {
   broker_.reset();
   BrokerOptions options;
   options.host_name = ask.at("host").get<std::string>();
-  options.host_version = version();
+  options.host_version = ask.at("host_version").get<std::string>();
   if (ask.contains("driver")) {
     options.driver = parse_driver_choice(ask.at("driver").get<std::string>());
   }
