@@ -370,7 +370,7 @@ Json Served::make_device(const Json& ask) {
       devices_.make(*broker_, ask.at("handle").get<std::uint64_t>(),
                     ask.at("bytes").get<std::uint64_t>(), whole<int>(ask.at("device")));
   check_message(host_->pass_descriptor(ask.at("file").get<std::uint64_t>(), file.get()) == CTXB_OK,
-                "the host does not read descriptors");
+                "the device memory cannot be passed to the host");
   return {};
 }
 

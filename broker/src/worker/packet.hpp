@@ -26,7 +26,8 @@ struct Packet {
   std::vector<std::byte> bytes;
 };
 
-// Never waits. A packet that is not whole, or not one of ours, is bad.
+// Never waits. A packet that is not whole, or not one of ours, is bad. What is not a packet can
+// bring a descriptor too, and may still be in the socket: read it no more.
 Received receive_packet(int socket, Packet& packet) noexcept;
 
 // Whether the bytes are one whole packet; `head` gets a copy of its head.
