@@ -418,6 +418,10 @@ void GraphClient::take_activation(std::vector<JobInput> inputs, std::uint64_t la
                 "graph: since the worker's restart, the plug-ins need other frames; call activate "
                 "again");
   }
+  result_bytes_.clear();
+  for (std::size_t i = 0; i < description_.outputs.size(); ++i) {
+    result_bytes_.push_back(find_result_bytes(i));
+  }
   if (!active_ || latency != latency_) dry_lines_ = make_dry_lines(latency);
   job_inputs_ = std::move(inputs);
   latency_ = latency;

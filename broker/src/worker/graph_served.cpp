@@ -286,8 +286,11 @@ Json Served::activate(const Json& ask) {
   deactivate_all(nodes_);
   try {
     return connect(ask);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::context_lost) deactivate_all(nodes_);
+  } catch (const std::exception& error) {  // also one that says that there is no memory
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr && known->kind() == ErrorKind::context_lost) throw;
+    end_graph();
+    deactivate_all(nodes_);
     throw;
   }
 }

@@ -48,8 +48,9 @@ class Mapping {
   Mapping(Mapping&& other) noexcept
       : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(memory_, other.memory_);
-    std::swap(bytes_, other.bytes_);
+    Mapping taken(std::move(other));  // what this one had is unmapped at the end
+    std::swap(memory_, taken.memory_);
+    std::swap(bytes_, taken.bytes_);
     return *this;
   }
   ~Mapping();

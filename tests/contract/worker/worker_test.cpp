@@ -252,6 +252,13 @@ TEST_F(WorkerTest, WorkerTakesEndedBlocksBack) {
   EXPECT_THAT(error_of(ErrorKind::plugin_failed, [&] { static_cast<void>(worker.lend(4097)); }),
               HasSubstr("that is an odd size"));
   EXPECT_EQ(ask(worker, Act::lent_blocks), 0U);
+  WorkerBuffer assigned = worker.lend(64), other = worker.lend(64);
+  EXPECT_EQ(ask(worker, Act::lent_blocks), 2U);
+  const std::uint64_t kept = other.handle();
+  assigned = std::move(other);
+  EXPECT_EQ(ask(worker, Act::lent_blocks), 1U) << "its own was given back at once";
+  EXPECT_EQ(assigned.handle(), kept);
+  EXPECT_EQ(other.data(), nullptr);  // NOLINT(bugprone-use-after-move): moved-from is empty
   const WorkerBuffer after_close = worker.lend(64);
   worker.close();
 }
