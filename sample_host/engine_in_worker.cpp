@@ -15,6 +15,7 @@
 
 #include "catalogue.hpp"
 #include "ctxbroker/policy.hpp"
+#include "ctxbroker/version.hpp"
 #include "ctxbroker/worker_graph.hpp"
 #include "engine.hpp"
 #include "exit_code.hpp"
@@ -76,6 +77,8 @@ WorkerGraphOptions worker_options(const Options& options, const GraphPlan& plan)
   const std::chrono::milliseconds limit(options.job_timeout);
   WorkerGraphOptions made;
   made.worker.name = "sample_host";
+  made.host_name = "sample_host";
+  made.host_version = version();
   made.worker.environment = own_environment();
   made.worker.start_timeout = patience;
   made.worker.call_timeout = limit.count() != 0 ? limit + more : patience;

@@ -107,8 +107,8 @@ struct WorkerOptions {
   std::chrono::milliseconds start_timeout{10'000};  ///< For the process, `start` and lent blocks.
   /// How long a call takes at most, unless it says so itself. A worker that is late is ended.
   std::chrono::milliseconds call_timeout{5'000};
-  /// While calls are in the worker, its process must run at least this often. Zero: no check, for
-  /// debuggers.
+  /// While calls are in the worker, its process must run at least this often. This counts from the
+  /// moment when it first does; until then, start_timeout holds. Zero: no check, for debuggers.
   std::chrono::milliseconds heartbeat_timeout{2'000};
 
   std::uint64_t memory_limit = 0;  ///< Bytes of private memory (RLIMIT_DATA). 0: no limit.
@@ -130,9 +130,9 @@ struct WorkerOptions {
   std::chrono::milliseconds quiet_interval{30'000};
 
   RecordSink records{};  ///< Takes the worker's log. May be empty.
-  /// Called in the host's process when the worker's process has ended for another reason than
-  /// close, on a thread that the library has made for this worker. It must return quickly and must
-  /// not call this worker. May be empty.
+  /// Called in the host's process when the worker's process has ended for another reason than a
+  /// close in peace, on a thread that the library has made for this worker. It must return quickly
+  /// and must not call this worker. May be empty.
   std::function<void(const WorkerExit&)> on_exit{};
   /// Called for each notification of the module, on the same thread and with the same rules.
   WorkerNotification on_notification{};
@@ -242,6 +242,8 @@ class CTXB_API Worker {
   [[nodiscard]] std::uint64_t pass_descriptor(int descriptor);
 
   /// Takes a descriptor that the worker has passed under this number. The worker keeps the last 16.
+  /// All are of memory: a memory file (memfd_create), or memory that a driver shares. A process
+  /// that passes anything else is ended, because the end of a socket, for example, can take long.
   ///
   /// @return the descriptor, which the caller closes; -1 when there is none. It is untrusted.
   [[nodiscard]] int take_descriptor(std::uint64_t number);
@@ -249,14 +251,15 @@ class CTXB_API Worker {
   [[nodiscard]] WorkerState state() const;  ///< The state at this moment.
   /// Why the state is what it is, in one sentence; empty when nothing went wrong.
   [[nodiscard]] std::string reason() const;
-  /// How the last process ended; nothing when none has, or when close ended it.
+  /// How the last process ended; nothing when none has, or when close ended it in peace.
   [[nodiscard]] std::optional<WorkerExit> last_exit() const;
-  /// How many processes have ended for another reason than close.
+  /// How many processes have ended for another reason than a close in peace.
   [[nodiscard]] std::uint64_t exits() const;
   [[nodiscard]] int process_id() const;  ///< 0 when there is no process.
 
-  /// Ends the process by force. Calls in it throw `context_lost`. The exit does not count towards
-  /// crash_limit, and the next call starts a process again.
+  /// Ends the process by force. Calls in it throw `context_lost`, and a start that is going on
+  /// throws `plugin_load`. The exit does not count towards crash_limit, and the next call starts a
+  /// process again.
   ///
   /// @param reason  one sentence for records.
   void kill(const std::string& reason);
@@ -265,9 +268,10 @@ class CTXB_API Worker {
   /// starts the process.
   void pardon();
 
-  /// Ends the process in peace: `stop` is called, and force is used after a second. Waits up to two
-  /// seconds for processes that the system has not ended yet. A second call does nothing. No other
-  /// call may run.
+  /// Ends the process in peace: `stop` is called, and the process exits. It has call_timeout for
+  /// both; then force is used. If the process crashes or hangs there, on_exit and a record say so,
+  /// as they do at any other time. Waits up to two seconds for processes that the system has not
+  /// ended yet. A second call does nothing. No other call may run.
   void close() noexcept;
 
  private:

@@ -74,6 +74,10 @@ struct WorkerGraphOptions {
   /// Null: the constructor throws `invalid_argument` if a plug-in is to be in the host, and
   /// `in-host` in the policy has no effect.
   Broker* broker = nullptr;
+  /// As BrokerOptions::host_name and host_version, for plug-ins in workers. Empty: those of
+  /// `broker`, or without one BrokerOptions' own defaults.
+  std::string host_name{};
+  std::string host_version{};  ///< Likewise.
   /// How the jobs run. Leave out `jobs_waiting`. With several processes, and for pictures with
   /// dry_while_away, `late` must be LateJobs::deliver. `submit` then returns when all processes but
   /// the last have done the job, and the outputs of these processes are complete. It also waits for
@@ -219,9 +223,9 @@ class CTXB_API WorkerGraph {
   ///                 memory, and each instance is in one node. Afterwards it is moved from.
   /// @param options  as above. `options.graph` does not count: the old graph's options do, without
   ///                 `jobs_waiting`. Jobs are numbered from 1 again, also for `on_done`. If
-  ///                 `options.driver` is not set, it is the driver of the graph's broker. Set
-  ///                 `policy`, `job_timeout` and the rest again, because the broker's options are
-  ///                 not taken over.
+  ///                 `options.driver`, `host_name` or `host_version` is not set, it is that of the
+  ///                 graph's broker. Set `policy`, `job_timeout` and the rest again, because the
+  ///                 broker's other options are not taken over.
   /// @param of_nodes  the grouping of each node. Empty: the policy and `options.grouping` decide.
   /// @throws Error  before the move: `wrong_state` for a graph that was moved from,
   ///                `invalid_argument` for a graph that cannot move, and what the constructor
@@ -249,8 +253,8 @@ class CTXB_API WorkerGraph {
                                         const std::vector<WorkerGrouping>& of_nodes = {});
   WorkerGraph(WorkerGraph&&) noexcept;
   WorkerGraph& operator=(WorkerGraph&&) noexcept;
-  /// Destroys the plug-ins and ends the worker. Keep the outputs of jobs in flight until it
-  /// returns.
+  /// Destroys the plug-ins and ends the worker, as Worker::close does. Keep the outputs of jobs in
+  /// flight until it returns.
   ~WorkerGraph();
 
   /// The driver in the worker, or in the first one of several. It lives as long as the graph.

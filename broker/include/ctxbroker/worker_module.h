@@ -77,9 +77,9 @@ typedef struct ctxb_worker_host {
    *
    * @return the descriptor, which the caller closes; -1 when there is none of this number. */
   int (*take_descriptor)(uint64_t number);
-  /** Passes a copy of a descriptor to the host (Worker::take_descriptor). It never waits.
+  /** Passes a copy of a descriptor of memory to the host (Worker::take_descriptor). It never waits.
    *
-   * @return as `notify`. */
+   * @return as `notify`; CTXB_ERROR_INVALID_ARGUMENT also for a descriptor of anything else. */
   ctxb_status (*pass_descriptor)(uint64_t number, int descriptor);
 } ctxb_worker_host;
 
@@ -99,7 +99,8 @@ typedef struct ctxb_worker_module {
   ctxb_status (*buffer_lent)(uint64_t handle, void* memory, uint64_t bytes);
   /** The host takes the block back. Its memory is unmapped after this call. */
   void (*buffer_taken_back)(uint64_t handle, void* memory);
-  /** Called once, after the last message, when the host closes the worker in peace. */
+  /** Called once, after the last message, when the host closes the worker in peace. The process
+   * exits afterwards. A crash or a hang in either is told as one in `handle` is. */
   void (*stop)(void);
 } ctxb_worker_module;
 

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "process/environment.hpp"
+#include "process/foreign_ends.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -25,6 +26,17 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   for (std::string& text : texts) all.push_back(text.data());
   all.push_back(nullptr);
   return all;
+}
+
+// Where the child has its own descriptors, none of the host's may lie: it would be overwritten
+// before it is copied. A host that has closed its standard ones gets their numbers for others.
+constexpr int first_free = STDERR_FILENO + 1;
+Descriptor moved_up(int descriptor) {
+  constexpr int first_above = first_free + 1;
+  if (descriptor < 0 || descriptor >= first_above) return Descriptor();
+  Descriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, first_above));
+  if (copy.get() >= 0) return copy;
+  throw std::system_error(errno, std::generic_category(), "cannot copy a descriptor");
 }
 
 // The processes whose parent this one is, those included that were left to it.
@@ -51,19 +63,26 @@ pid_t start_child(const std::filesystem::path& program, const std::vector<std::s
   std::vector<std::string> variables =
       options.environment ? *options.environment : kept_environment();
 
+  const Descriptor copies[] = {moved_up(options.input), moved_up(options.output),
+                               moved_up(options.lent)};
+  const auto found = [](const Descriptor& copy, int given) {
+    return copy.get() >= 0 ? copy.get() : given;
+  };
+  const int input = found(copies[0], options.input), output = found(copies[1], options.output),
+            lent = found(copies[2], options.lent);
+
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  if (options.input >= 0) {
-    posix_spawn_file_actions_adddup2(&actions, options.input, STDIN_FILENO);
+  if (input >= 0) {
+    posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
   } else {
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   }
-  posix_spawn_file_actions_adddup2(&actions, options.output, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, options.output, STDERR_FILENO);
-  constexpr int first_free = STDERR_FILENO + 1;
-  if (options.lent >= 0) posix_spawn_file_actions_adddup2(&actions, options.lent, first_free);
+  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+  if (lent >= 0) posix_spawn_file_actions_adddup2(&actions, lent, first_free);
   if (options.nothing_else) {
-    posix_spawn_file_actions_addclosefrom_np(&actions, first_free + (options.lent >= 0 ? 1 : 0));
+    posix_spawn_file_actions_addclosefrom_np(&actions, first_free + (lent >= 0 ? 1 : 0));
   }
   // The host may have blocked signals on this thread; what it starts should not have.
   posix_spawnattr_t attributes;
@@ -79,8 +98,12 @@ pid_t start_child(const std::filesystem::path& program, const std::vector<std::s
   if (options.nothing_else) flags |= POSIX_SPAWN_SETPGROUP;  // group 0: one of its own
   posix_spawnattr_setflags(&attributes, static_cast<short>(flags));
   pid_t child = -1;
-  const int error = ::posix_spawn(&child, words[0].c_str(), &actions, &attributes,
-                                  pointers(words).data(), pointers(variables).data());
+  int error = 0;
+  {
+    const NoForeignEnds none_ends;
+    error = ::posix_spawn(&child, words[0].c_str(), &actions, &attributes, pointers(words).data(),
+                          pointers(variables).data());
+  }
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {

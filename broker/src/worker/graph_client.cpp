@@ -12,7 +12,9 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/version.hpp"
+#include "plugin/access.hpp"
 #include "plugin/base64.hpp"
+#include "plugin/broker_impl.hpp"
 #include "plugin/description_json.hpp"
 #include "plugin/foreign_text.hpp"
 #include "process/own_files.hpp"
@@ -81,8 +83,17 @@ WorkerOptions worker_options(const WorkerGraphOptions& given,
   return options;
 }
 
-// The host may change its folder before the next process starts.
-WorkerGraphOptions with_whole_paths(WorkerGraphOptions options) {
+// As they hold for each process. The host may change its folder before the next one starts.
+WorkerGraphOptions completed(WorkerGraphOptions options) {
+  const BrokerImpl* const broker =
+      options.broker != nullptr ? &Access::of(*options.broker) : nullptr;
+  const BrokerOptions unnamed;
+  if (options.host_name.empty()) {
+    options.host_name = broker != nullptr ? broker->host_name() : unnamed.host_name;
+  }
+  if (options.host_version.empty()) {
+    options.host_version = broker != nullptr ? broker->host_version() : unnamed.host_version;
+  }
   for (auto* path : {&options.worker.program, &options.software_device, &options.policy}) {
     if (!path->empty()) *path = std::filesystem::absolute(*path);
   }
@@ -146,7 +157,7 @@ void check_activation(const WorkerGraphDescription& graph, Media media,
 
 GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions options, Role role)
     : description_(checked(std::move(description), options)),
-      options_(with_whole_paths(std::move(options))),
+      options_(completed(std::move(options))),
       in_charge_(std::make_shared<std::atomic<bool>>(role == Role::in_charge)),
       done_jobs_(std::make_shared<DoneJobs>(options_.graph.on_done)),
       worker_(worker_options(options_, in_charge_, done_jobs_)),
@@ -233,7 +244,8 @@ void GraphClient::start_process() {
 
 void GraphClient::open() {
   Json question{{"version", version()},
-                {"host", options_.worker.name.empty() ? "graph" : options_.worker.name},
+                {"host", options_.host_name},
+                {"host_version", options_.host_version},
                 {"software_device", options_.software_device.string()},
                 {"policy", options_.policy.string()},
                 {"job_timeout", options_.job_timeout.count()},
@@ -405,6 +417,10 @@ void GraphClient::take_activation(std::vector<JobInput> inputs, std::uint64_t la
     throw Error(ErrorKind::wrong_state,
                 "graph: since the worker's restart, the plug-ins need other frames; call activate "
                 "again");
+  }
+  result_bytes_.clear();
+  for (std::size_t i = 0; i < description_.outputs.size(); ++i) {
+    result_bytes_.push_back(find_result_bytes(i));
   }
   if (!active_ || latency != latency_) dry_lines_ = make_dry_lines(latency);
   job_inputs_ = std::move(inputs);

@@ -202,7 +202,7 @@ class GraphClient final : public GraphSegment {
   static void end_flight(Flight& flight) noexcept;
   void keep_values(const WorkerJobEvents& events, std::uint32_t frames);
   void copy_outputs(const Flight& flight, JobOutcome outcome) const;
-  std::uint32_t result_bytes(std::size_t output) const;
+  std::uint32_t find_result_bytes(std::size_t output) const;
   const Flight* oldest() const noexcept;
   Flight* oldest() noexcept { return const_cast<Flight*>(std::as_const(*this).oldest()); }
   Flight& free_flight();
@@ -264,8 +264,9 @@ class GraphClient final : public GraphSegment {
   std::shared_ptr<LentDevices> lent_devices_;
   std::vector<WorkerDeviceBuffer> relays_;
   std::vector<Flight> flights_;
-  std::vector<std::uint64_t> sizes_of_;  // of the job's buffers
-  std::vector<JobOutcome> outcomes_;     // of the last jobs, by their numbers
+  std::vector<std::uint64_t> sizes_of_;      // of the job's buffers
+  std::vector<std::uint32_t> result_bytes_;  // of each output, if it gets an analyser's results
+  std::vector<JobOutcome> outcomes_;         // of the last jobs, by their numbers
   std::uint64_t last_job_ = 0;
 
   // With dry_while_away: of each output, if the plug-ins have a latency.

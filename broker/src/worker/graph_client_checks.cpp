@@ -39,8 +39,9 @@ std::uint64_t buffer_bytes(std::uint64_t width, std::uint64_t height, std::uint6
 
 }  // namespace
 
-// The results of an analyser, if the output gets them; else 0.
-std::uint32_t GraphClient::result_bytes(std::size_t output) const {
+// The results of an analyser, if the output gets them; else 0. It makes texts, so it is asked for
+// an activation and not for a job.
+std::uint32_t GraphClient::find_result_bytes(std::size_t output) const {
   if (description_.edges.empty()) return nodes_.back().description.outputs.front().result_bytes;
   for (const GraphEdge& edge : description_.edges) {
     if (edge.to != description_.outputs[output].name) continue;
@@ -106,7 +107,7 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
   }
   const bool has_region = job.region.width != 0;
   for (std::size_t i = 0; i < description_.outputs.size(); ++i) {
-    const std::uint32_t results = result_bytes(i);
+    const std::uint32_t results = result_bytes_[i];
     sizes_of_.push_back(results != 0 ? results
                                      : bytes_of(description_.outputs[i],
                                                 has_region ? job.region.width : job.width,

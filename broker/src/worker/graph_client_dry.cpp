@@ -29,7 +29,7 @@ std::vector<std::optional<HostDelayLine>> GraphClient::make_dry_lines(std::uint6
   std::uint64_t all_bytes = 0;
   for (std::size_t o = 0; o < description_.outputs.size(); ++o) {
     const std::uint32_t channels = description_.outputs[o].channels;
-    lines.push_back(delay_by(result_bytes(o) != 0 ? 0 : latency, sizes_.max_width,
+    lines.push_back(delay_by(result_bytes_[o] != 0 ? 0 : latency, sizes_.max_width,
                              channels != 0 ? channels : sizes_.max_height, all_bytes));
   }
   return lines;
@@ -52,7 +52,7 @@ void GraphClient::keep_dry(Flight& flight, const JobBuffers& buffers, const JobI
     const GraphPort& port = description_.outputs[o];
     std::size_t source = 0;
     while (source < inputs && !has_format_of(port_of(source), port)) ++source;
-    if (source == inputs || result_bytes(o) != 0) {
+    if (source == inputs || result_bytes_[o] != 0) {
       std::memset(dry.data(), 0, bytes);
     } else if (line) {
       line->add(static_cast<const float*>(buffers.inputs[source]), job.width,

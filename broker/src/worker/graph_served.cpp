@@ -146,7 +146,7 @@ Json Served::open(std::uint64_t epoch, const Json& ask) {
   broker_.reset();
   BrokerOptions options;
   options.host_name = ask.at("host").get<std::string>();
-  options.host_version = version();
+  options.host_version = ask.at("host_version").get<std::string>();
   if (ask.contains("driver")) {
     options.driver = parse_driver_choice(ask.at("driver").get<std::string>());
   }
@@ -286,8 +286,11 @@ Json Served::activate(const Json& ask) {
   deactivate_all(nodes_);
   try {
     return connect(ask);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::context_lost) deactivate_all(nodes_);
+  } catch (const std::exception& error) {  // also one that says that there is no memory
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr && known->kind() == ErrorKind::context_lost) throw;
+    end_graph();
+    deactivate_all(nodes_);
     throw;
   }
 }
@@ -370,7 +373,7 @@ Json Served::make_device(const Json& ask) {
       devices_.make(*broker_, ask.at("handle").get<std::uint64_t>(),
                     ask.at("bytes").get<std::uint64_t>(), whole<int>(ask.at("device")));
   check_message(host_->pass_descriptor(ask.at("file").get<std::uint64_t>(), file.get()) == CTXB_OK,
-                "the host does not read descriptors");
+                "the device memory cannot be passed to the host");
   return {};
 }
 

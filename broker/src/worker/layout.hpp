@@ -8,7 +8,7 @@
 //   memfd
 //                   descriptor    `number` names it; lent blocks come so, too
 //   worker -> host  notification  `number` is its type
-//                   descriptor    `number` names it
+//                   descriptor    `number` names it; it is of memory
 // The end of the socket ends the worker. A worker that closes it is ended.
 //
 // MEMORY: a memfd that is sealed against any change of its size. A Control, then what runs in the

@@ -59,7 +59,10 @@ void group(WorkerGraphDescription& graph, const std::vector<WorkerGrouping>& of_
 WorkerGraphOptions options_for(const GraphParts& graph, WorkerGraphOptions options) {
   options.graph = graph.options;
   options.graph.jobs_waiting = 0;
-  if (!options.driver) options.driver = graph.instances[0]->broker().driver().info.kind;
+  const detail::BrokerImpl& broker = graph.instances[0]->broker();
+  if (!options.driver) options.driver = broker.driver().info.kind;
+  if (options.host_name.empty()) options.host_name = broker.host_name();
+  if (options.host_version.empty()) options.host_version = broker.host_version();
   return options;
 }
 

@@ -58,6 +58,9 @@ bool read_hello(const std::byte* body, std::size_t count, Hello& hello) noexcept
          hello.shape.message_bytes % 64 == 0 && hello.threads >= 1 && hello.threads <= most_threads;
 }
 
+// The packet is looked at, and then taken. Descriptors for which there is no room end when it is
+// taken, and this thread would have to wait for that. So it is taken only when its descriptor is
+// here.
 Received receive_packet(int socket, Packet& packet) noexcept {
   packet.descriptor.close();
   iovec part{packet.bytes.data(), packet.bytes.size()};
@@ -69,7 +72,7 @@ Received receive_packet(int socket, Packet& packet) noexcept {
   message.msg_controllen = CMSG_LEN(sizeof(int));  // a second one would fit into the padding
   ssize_t got = -1;
   do {
-    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    got = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
   if (got < 0) return errno == EAGAIN ? Received::nothing : Received::ended;
   for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
@@ -80,7 +83,9 @@ Received receive_packet(int socket, Packet& packet) noexcept {
     packet.descriptor = Descriptor(descriptor);
   }
   if (got == 0) return Received::ended;
-  const bool whole = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+  if ((message.msg_flags & MSG_CTRUNC) != 0) return Received::bad;
+  static_cast<void>(::recv(socket, nullptr, 0, MSG_DONTWAIT));
+  const bool whole = (message.msg_flags & MSG_TRUNC) == 0;
   return whole && read_head(packet.bytes.data(), static_cast<std::size_t>(got), packet.head)
              ? Received::packet
              : Received::bad;

@@ -26,7 +26,8 @@ struct Packet {
   std::vector<std::byte> bytes;
 };
 
-// Never waits. A packet that is not whole, or not one of ours, is bad.
+// Never waits. A packet that is not whole, or not one of ours, is bad. What is not a packet can
+// bring a descriptor too, and may still be in the socket: read it no more.
 Received receive_packet(int socket, Packet& packet) noexcept;
 
 // Whether the bytes are one whole packet; `head` gets a copy of its head.
@@ -47,8 +48,9 @@ class Mapping {
   Mapping(Mapping&& other) noexcept
       : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(memory_, other.memory_);
-    std::swap(bytes_, other.bytes_);
+    Mapping taken(std::move(other));  // what this one had is unmapped at the end
+    std::swap(memory_, taken.memory_);
+    std::swap(bytes_, taken.bytes_);
     return *this;
   }
   ~Mapping();

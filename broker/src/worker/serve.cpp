@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "ctxbroker/worker_module.h"
+#include "process/foreign_descriptor.hpp"
 #include "process/restrictions.hpp"
 #include "worker/graph_module.hpp"
 #include "worker/packet.hpp"
@@ -101,7 +102,7 @@ const ctxb_worker_host host_functions{
     },
     [](std::uint64_t number) -> int { return take(number).release(); },
     [](std::uint64_t number, int descriptor) -> ctxb_status {
-      if (descriptor < 0) return CTXB_ERROR_INVALID_ARGUMENT;
+      if (!is_memory(descriptor)) return CTXB_ERROR_INVALID_ARGUMENT;
       return send(PacketKind::descriptor, number, nullptr, 0, descriptor);
     }};
 

@@ -28,6 +28,7 @@ constexpr std::chrono::milliseconds tick{100};
 constexpr std::chrono::milliseconds short_tick{2};  // while a process is about to end
 constexpr std::size_t most_output = 4096;
 constexpr unsigned most_lines = 200;
+constexpr std::size_t most_not_closed = 64;  // descriptors. Then no more are received
 
 // A process that cannot be looked at has gone, as far as anybody can tell.
 bool is_dying(int id) {
@@ -42,8 +43,10 @@ void limit(int id, int what, std::uint64_t value) noexcept {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(const Shape& shape, Clock::duration spin, std::function<void()> look)
-    : memory_file(sealed_memory("ctxbroker-worker", channel_bytes(shape))),
+WorkerProcess::WorkerProcess(const Shape& shape, Clock::duration spin, std::function<void()> look,
+                             std::shared_ptr<Closer> closes)
+    : closer(std::move(closes)),
+      memory_file(sealed_memory("ctxbroker-worker", channel_bytes(shape))),
       memory(memory_file.get(), channel_bytes(shape)),
       channel(memory.get(), shape, spin, std::move(look)) {}
 
@@ -93,21 +96,26 @@ void WorkerImpl::supervise() noexcept {
 }
 
 // Waits for one of these files, or for the time, which may be -1. Reaps the leaving processes that
-// have gone.
+// have gone. One that is traced has ended, so its pidfd says nothing more.
 void WorkerImpl::wait_for(std::span<pollfd> files, std::chrono::milliseconds time) noexcept {
   polled_.assign(files.begin(), files.end());
-  for (const Process& process : leaving_) polled_.push_back({process->pidfd.get(), POLLIN, 0});
+  for (const Process& process : leaving_) {
+    polled_.push_back({process->is_traced ? -1 : process->pidfd.get(), POLLIN, 0});
+    if (process->is_traced && (time > tick || time.count() < 0)) time = tick;
+  }
   ::poll(polled_.data(), polled_.size(), static_cast<int>(time.count()));
   std::copy_n(polled_.begin(), files.size(), files.begin());
   std::erase_if(leaving_, [](const Process& process) {
-    return reap(*process, std::chrono::milliseconds(0)).has_value();
+    static_cast<void>(reap(*process, std::chrono::milliseconds(0)));
+    return process->is_reaped;
   });
 }
 
 void WorkerImpl::spawn() {
   leaving_.reserve(leaving_.size() + 1);
   polled_.reserve(leaving_.size() + 1 + most_polled);
-  auto process = std::make_shared<WorkerProcess>(shape_, options_.spin, [this] { wake(); });
+  auto process = std::make_shared<WorkerProcess>(
+      shape_, options_.spin, [this] { wake(); }, closer_);
   std::array<int, 2> ends{-1, -1};
   std::array<int, 2> pipe{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
@@ -172,11 +180,11 @@ void WorkerImpl::spawn() {
 void WorkerImpl::watch(const Process& watched) {
   WorkerProcess& process = *watched;
   for (bool is_ending = false;;) {
-    std::array<pollfd, most_polled> files{
-        {{process.pidfd.get(), POLLIN, 0},
-         {process.socket_ended ? -1 : process.socket.get(), POLLIN, 0},
-         {process.output.get(), POLLIN, 0},
-         {wake_.get(), POLLIN, 0}}};
+    const bool reads = !process.socket_ended && closer_->waiting() <= most_not_closed;
+    std::array<pollfd, most_polled> files{{{process.pidfd.get(), POLLIN, 0},
+                                           {reads ? process.socket.get() : -1, POLLIN, 0},
+                                           {process.output.get(), POLLIN, 0},
+                                           {wake_.get(), POLLIN, 0}}};
     wait_for(files, is_ending ? short_tick : tick);
     if (files[0].revents != 0) return finish(watched, reap(process, kill_patience));
     const bool is_rung = files[3].revents != 0;
@@ -186,7 +194,10 @@ void WorkerImpl::watch(const Process& watched) {
     }
     if (files[2].revents != 0 && !read_output(process, false)) process.output.close();
     if (files[1].revents != 0) read_packets(process);
-    if (Clock::now() - process.looked_at >= tick) look_for_hang(process);
+    if (Clock::now() - process.looked_at >= tick) {
+      look_for_hang(process);
+      reap_siblings(process);
+    }
     is_ending = is_about_to_end(process);
     if ((is_rung || is_ending) && finish_early(watched)) return;
     const Lock lock(mutex_);
@@ -197,22 +208,29 @@ void WorkerImpl::watch(const Process& watched) {
 
 void WorkerImpl::read_packets(WorkerProcess& process) {
   for (int count = 0; count < 64; ++count) {
-    switch (receive_packet(process.socket.get(), packet_)) {
+    const Received received = receive_packet(process.socket.get(), packet_);
+    Descriptor passed = std::move(packet_.descriptor);
+    const bool has_passed = passed.get() >= 0;
+    const bool has_passed_memory = has_passed && is_memory(passed.get());
+    if (has_passed && (received != Received::packet || !has_passed_memory ||
+                       packet_.head.kind != PacketKind::descriptor)) {
+      closer_->close(std::move(passed));
+    }
+    switch (received) {
       case Received::nothing:
         return;
       case Received::ended:
+        process.socket_ended = true;
         // A process that ends closes its socket before the pidfd tells of it.
-        if (is_dying(process.id)) {
-          process.socket_ended = true;
-          return;
-        }
+        if (is_dying(process.id)) return;
         return request_kill(process, WorkerExitCause::lie, "it closed its socket");
       case Received::bad:
+        process.socket_ended = true;
         return request_kill(process, WorkerExitCause::lie, "it sent a packet that is none");
       case Received::packet:
         break;
     }
-    if (packet_.head.kind == PacketKind::notification && packet_.descriptor.get() < 0 &&
+    if (packet_.head.kind == PacketKind::notification && !has_passed &&
         packet_.head.bytes <= shape_.message_bytes) {
       try {
         if (options_.on_notification) {
@@ -221,17 +239,34 @@ void WorkerImpl::read_packets(WorkerProcess& process) {
         }
       } catch (...) {  // NOLINT(bugprone-empty-catch): a host's callback must not end supervision
       }
-    } else if (packet_.head.kind == PacketKind::descriptor && packet_.descriptor.get() >= 0 &&
+    } else if (packet_.head.kind == PacketKind::descriptor && has_passed && !has_passed_memory) {
+      process.socket_ended = true;
+      return request_kill(process, WorkerExitCause::lie,
+                          "it passed a descriptor that is not memory");
+    } else if (packet_.head.kind == PacketKind::descriptor && has_passed &&
                packet_.head.bytes == 0) {
-      const Lock lock(mutex_);
-      process.has_descriptors = true;
-      descriptors_[next_descriptor_++ % descriptors_.size()] = {packet_.head.number,
-                                                                std::move(packet_.descriptor)};
+      keep_descriptor(process, packet_.head.number, std::move(passed));
     } else {
+      closer_->close(std::move(passed));
+      process.socket_ended = true;
       return request_kill(process, WorkerExitCause::lie,
                           "it sent a packet of a kind that there is not");
     }
   }
+}
+
+// In the place of the oldest one, which nobody has taken.
+void WorkerImpl::keep_descriptor(WorkerProcess& process, std::uint64_t number,
+                                 Descriptor descriptor) {
+  Descriptor oldest;
+  {
+    const Lock lock(mutex_);
+    process.has_descriptors = true;
+    auto& place = descriptors_[next_descriptor_++ % descriptors_.size()];
+    oldest = std::exchange(place.second, std::move(descriptor));
+    place.first = number;
+  }
+  closer_->close(std::move(oldest));
 }
 
 // Returns false when nobody holds the other end any more.
@@ -267,12 +302,12 @@ void WorkerImpl::look_for_hang(WorkerProcess& process) {
                         "it answered a call twice, or one that nobody has made");
   }
   const std::uint32_t beat = process.channel.heartbeat();
-  if (!process.channel.busy() || beat != process.heartbeat) {
+  const bool runs = !process.channel.busy() || beat != process.heartbeat;
+  if (runs || beat == 0) {  // until it beats for the first time, the start's timeout holds
     process.heartbeat = beat;
     process.beat_at = now;
-    return;
   }
-  if (options_.heartbeat_timeout.count() == 0 || is_dying(process.id)) return;
+  if (runs || options_.heartbeat_timeout.count() == 0 || is_dying(process.id)) return;
   if (look_at(process.id).state == 'T') {
     return request_kill(process, WorkerExitCause::stopped, "it was stopped by a signal");
   }

@@ -83,7 +83,8 @@ void Worker::close() noexcept {
 }
 
 WorkerBuffer& WorkerBuffer::operator=(WorkerBuffer&& other) noexcept {
-  std::swap(block_, other.block_);
+  WorkerBuffer taken(std::move(other));  // what this one had is taken back at the end
+  std::swap(block_, taken.block_);
   return *this;
 }
 WorkerBuffer::~WorkerBuffer() {

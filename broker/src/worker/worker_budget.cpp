@@ -46,7 +46,7 @@ bool WorkerImpl::follow(const WorkerImpl& before, std::atomic<bool>& in_charge) 
   if (state_ != WorkerState::ready) return false;
   in_charge = true;
   crashes_ = before.crashes_;
-  exits_ = before.exits_;
+  exits_ = before.exits_.load();
   last_exit_ = before.last_exit_;
   return true;
 }

@@ -36,6 +36,25 @@ std::string in_words(const std::vector<WorkerCallInFlight>& calls) {
   return text;
 }
 
+// Processes that a worker has made as children of its parent (CLONE_PARENT) die with its group, and
+// the parent has to wait for them. The group's number is not given out again before that.
+void wait_for_group(int group) noexcept {
+  while (::waitpid(-group, nullptr, __WALL) > 0) continue;
+}
+
+void see_off_group(int group) noexcept {
+  constexpr int most_looks = 50;
+  for (int look = 0; look < most_looks; ++look) {
+    const pid_t ended = ::waitpid(-group, nullptr, WNOHANG | __WALL | __WNOTHREAD);
+    if (ended < 0) return;
+    if (ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  try {
+    std::thread([group] { wait_for_group(group); }).detach();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): then they stay zombies
+  }
+}
+
 template <std::size_t Size>
 std::string text_of(const char (&text)[Size]) {
   char copy[Size];  // the process can be alive, if the system cannot end it
@@ -133,14 +152,46 @@ ProcessLook look_at(int id) {
   return look;
 }
 
+namespace {
+
+int traced_status(int id) noexcept {
+  try {
+    const int status = look_at(id).status;
+    return status != 0 ? status : -1;
+  } catch (...) {  // no memory
+    return -1;
+  }
+}
+
+}  // namespace
+
+// The process itself is left: it is waited for by its id. So is what the host traces on another
+// thread.
+void reap_siblings(const WorkerProcess& process) noexcept {
+  for (;;) {
+    siginfo_t ended{};
+    const int result = ::waitid(P_PGID, static_cast<id_t>(process.id), &ended,
+                                WEXITED | WNOHANG | WNOWAIT | __WALL | __WNOTHREAD);
+    if (result != 0 || ended.si_pid == 0 || ended.si_pid == process.id) return;
+    ::waitpid(ended.si_pid, nullptr, WNOHANG | __WALL | __WNOTHREAD);
+  }
+}
+
 std::optional<int> reap(WorkerProcess& process, std::chrono::milliseconds patience) noexcept {
   if (process.is_reaped) return -1;
   pollfd waiting{process.pidfd.get(), POLLIN, 0};
   if (::poll(&waiting, 1, static_cast<int>(patience.count())) <= 0) return {};
   ::kill(-process.id, SIGKILL);  // its children, as far as they are still in its group
-  process.is_reaped = true;
+  reap_siblings(process);
   int status = 0;
-  return ::waitpid(process.id, &status, 0) == process.id ? status : -1;
+  const pid_t ended = ::waitpid(process.id, &status, WNOHANG);
+  if (ended == 0) {  // it has ended, and its tracer has to see that first
+    process.is_traced = true;
+    return traced_status(process.id);
+  }
+  process.is_reaped = true;
+  see_off_group(process.id);
+  return ended == process.id ? status : -1;
 }
 
 // Before the worker's thread ends. A process dies when the system lets it; somebody has to wait for
@@ -153,7 +204,11 @@ void WorkerImpl::see_off() noexcept {
     wait_for({}, std::chrono::milliseconds(100));
   }
   for (const Process& process : leaving_) {
-    std::thread([id = process->id] { ::waitpid(id, nullptr, 0); }).detach();
+    ::kill(-process->id, SIGKILL);
+    std::thread([id = process->id] {
+      ::waitpid(id, nullptr, 0);
+      wait_for_group(id);
+    }).detach();
   }
   leaving_.clear();
 }
@@ -226,16 +281,33 @@ WorkerExit WorkerImpl::describe(WorkerProcess& process, std::optional<int> known
     text = "it ended itself with exit status " + std::to_string(end.exit_status);
   }
   end.text = text + in_words(end.running) + in_words(end.in_flight);
+  if (has_stopped(process, end)) end.text += " after its stop";
   return end;
+}
+
+// Whether it has answered the call of its module's stop.
+bool WorkerImpl::has_stopped(const WorkerProcess& process, const WorkerExit& end) {
+  return process.is_stopping &&
+         std::none_of(end.in_flight.begin(), end.in_flight.end(),
+                      [](const WorkerCallInFlight& call) { return call.type == stop_type; });
+}
+
+// Whether the host wanted this end. How a process ended is not known if other code of the host has
+// waited for it.
+bool WorkerImpl::is_peaceful(const WorkerProcess& process, const WorkerExit& end) {
+  if (process.peaceful) return true;
+  return has_stopped(process, end) &&
+         (end.cause == WorkerExitCause::by_host ||
+          (end.cause == WorkerExitCause::exited && end.exit_status <= 0));
 }
 
 // Nothing: the system does not end the process.
 void WorkerImpl::finish(const Process& process, std::optional<int> status) {
   if (!process->is_reaped) ::kill(-process->id, SIGKILL);  // its children, as in reap
   if (process->output.get() >= 0) static_cast<void>(read_output(*process, true));
+  process->channel.end();  // calls that are answered are not in flight any more
   WorkerExit end = describe(*process, status);
   const bool crash = publish(*process, end);
-  process->channel.end();
   if (!process->is_reaped) leaving_.push_back(process);
   if (!crash || !options_.on_exit) return;
   try {
@@ -247,24 +319,26 @@ void WorkerImpl::finish(const Process& process, std::optional<int> status) {
 // Returns whether the end is one that the host has to hear of.
 bool WorkerImpl::publish(WorkerProcess& process, WorkerExit& end) {
   Lock lock(mutex_);
-  const bool crash = !process.peaceful;
+  const bool crash = !is_peaceful(process, end);
   end.next = "the next call starts it again";
   if (crash) {
     const auto now = Clock::now();
+    const bool is_kill = end.cause == WorkerExitCause::by_host;
+    const bool has_failed = state_ == WorkerState::starting && !is_kill;
     ++exits_;
-    if (end.cause != WorkerExitCause::by_host) {
-      count_crash(now);
-    }
+    if (!is_kill) count_crash(now);
     const bool spent = is_budget_spent();
-    if (spent) {
+    if (state_ == WorkerState::closed) {
+      end.next = "the host has closed it";
+    } else if (spent) {
       end.next = quarantine_in_words();
-    } else if (state_ == WorkerState::starting) {
+    } else if (has_failed) {
       end.next = "it did not start; Worker::start or a WorkerGraph's next call tries again";
     }
     if (state_ != WorkerState::closed) {
-      state_ = spent                             ? WorkerState::quarantined
-               : state_ == WorkerState::starting ? WorkerState::failed
-                                                 : WorkerState::missing;
+      state_ = spent        ? WorkerState::quarantined
+               : has_failed ? WorkerState::failed
+                            : WorkerState::missing;
     }
     end.text = "worker \"" + options_.name + "\": " + end.text;
     reason_ = end.text + "; " + end.next;
@@ -277,7 +351,7 @@ bool WorkerImpl::publish(WorkerProcess& process, WorkerExit& end) {
   auto passed = std::exchange(descriptors_, decltype(descriptors_)());
   changed_.notify_all();
   lock.unlock();
-  for (auto& one : passed) one.second.close();  // the process has chosen them, and it may take long
+  for (auto& one : passed) closer_->close(std::move(one.second));
   if (crash) tell(Severity::error, end.text + "; " + end.next);
   return crash;
 }

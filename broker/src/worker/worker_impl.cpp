@@ -22,8 +22,6 @@
 namespace ctxbroker::detail {
 namespace {
 
-constexpr std::chrono::seconds end_patience{3};  // longer than supervision's patience with a kill
-
 Error refused(const std::string& name, const std::string& why) {
   return {ErrorKind::wrong_state, "worker \"" + name + "\": " + why};
 }
@@ -77,6 +75,7 @@ WorkerImpl::WorkerImpl(WorkerOptions options)
     : options_(checked(std::move(options))),
       shape_(shape_of(options_)),
       recorder_(options_.records),
+      closer_(std::make_shared<Closer>()),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_.get() < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
   polled_.reserve(most_polled);
@@ -405,7 +404,6 @@ int WorkerImpl::take_descriptor(std::uint64_t number) {
 }
 
 WorkerState WorkerImpl::state() const {
-  const Lock lock(mutex_);
   return state_;
 }
 
@@ -420,7 +418,6 @@ std::optional<WorkerExit> WorkerImpl::last_exit() const {
 }
 
 std::uint64_t WorkerImpl::exits() const {
-  const Lock lock(mutex_);
   return exits_;
 }
 
@@ -440,39 +437,6 @@ void WorkerImpl::kill(const std::string& reason) {
   if (std::this_thread::get_id() == supervisor_.get_id()) return;
   Lock lock(mutex_);
   changed_.wait_for(lock, end_patience, [&] { return process->ended; });
-}
-
-void WorkerImpl::close() noexcept {
-  Process process;
-  {
-    const Lock lock(mutex_);
-    if (close_wanted_) return;
-    if (state_ == WorkerState::ready) process = process_;
-    state_ = WorkerState::closed;
-    if (process_) process_->peaceful = true;
-  }
-  constexpr std::chrono::seconds patience{1};
-  if (process) {
-    const auto deadline = Clock::now() + patience;
-    const CallResult stopped =
-        process->channel.call({stop_type, 0, nullptr, 0}, nullptr, 0, deadline);
-    if (stopped.end == ReplyOutcome::replied) ::shutdown(process->socket.get(), SHUT_WR);
-    Lock lock(mutex_);
-    changed_.wait_until(lock, deadline, [&] { return process->ended; });
-  }
-  {
-    Lock lock(mutex_);
-    close_wanted_ = true;
-    process = process_;
-    if (process && !process->asked) {
-      process->asked = WorkerExitCause::by_host;
-      process->killed_at = Clock::now();
-    }
-  }
-  if (process) ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);
-  wake();
-  if (supervisor_.joinable()) supervisor_.join();
-  recorder_.close();
 }
 
 }  // namespace ctxbroker::detail

@@ -33,10 +33,12 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ctxbroker/worker.hpp"
 #include "observe/recorder.hpp"
+#include "process/foreign_descriptor.hpp"
 #include "worker/host_channel.hpp"
 #include "worker/packet.hpp"
 
@@ -44,7 +46,8 @@ namespace ctxbroker::detail {
 
 class WorkerImpl;
 
-constexpr std::chrono::seconds kill_patience{2};  // with the system
+constexpr std::chrono::seconds kill_patience{2};  // of supervision, with the system
+constexpr std::chrono::seconds end_patience{3};   // longer, of who waits for supervision
 constexpr std::size_t most_polled = 4;            // by supervision, besides leaving processes
 
 struct LentBlock {
@@ -71,9 +74,14 @@ struct LentBlock {
 
 // One process.
 struct WorkerProcess {
-  WorkerProcess(const Shape& shape, Clock::duration spin, std::function<void()> look);
+  WorkerProcess(const Shape& shape, Clock::duration spin, std::function<void()> look,
+                std::shared_ptr<Closer> closer);
+  ~WorkerProcess() { closer->close(std::move(socket)); }  // with what nobody has received
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   int id = 0;
+  const std::shared_ptr<Closer> closer;
   Descriptor pidfd, socket, output;
   Descriptor memory_file;
   Mapping memory;
@@ -82,13 +90,15 @@ struct WorkerProcess {
 
   // Supervision only.
   bool socket_ended = false, is_reaped = false;
+  bool is_traced = false;  // it has died, and another process has to see that first
   std::uint32_t heartbeat = 0;
   Clock::time_point beat_at, looked_at;
   std::string last_output, line;
   unsigned lines_told = 0;
 
   // Under the worker's mutex.
-  bool peaceful = false;                 // its end is no crash: close, or a start that failed
+  bool peaceful = false;                 // its end is no crash, because its start has failed
+  bool is_stopping = false;              // the host closes it
   std::optional<WorkerExitCause> asked;  // somebody has killed it, for this reason
   std::string asked_text;
   Clock::time_point killed_at;
@@ -155,6 +165,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   std::size_t own_call(const Process& process, const WorkerMessage& message, void* reply,
                        std::size_t capacity, Clock::time_point deadline);
   void request_kill(WorkerProcess& process, WorkerExitCause cause, const std::string& text);
+  void stop(const Process& process);
   [[noreturn]] void throw_end(const Process& process);
   void send_descriptor(const Process& process, std::uint64_t number, int descriptor,
                        Clock::time_point deadline);
@@ -165,6 +176,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void watch(const Process& process);
   void wait_for(std::span<pollfd> files, std::chrono::milliseconds time) noexcept;
   void read_packets(WorkerProcess& process);
+  void keep_descriptor(WorkerProcess& process, std::uint64_t number, Descriptor descriptor);
   bool read_output(WorkerProcess& process, bool all);
   void look_for_hang(WorkerProcess& process);
   bool is_about_to_end(const WorkerProcess& process) const;
@@ -173,6 +185,8 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void finish(const Process& process, std::optional<int> status);
   void see_off() noexcept;
   WorkerExit describe(WorkerProcess& process, std::optional<int> status);
+  static bool has_stopped(const WorkerProcess& process, const WorkerExit& end);
+  static bool is_peaceful(const WorkerProcess& process, const WorkerExit& end);
   bool publish(WorkerProcess& process, WorkerExit& end);
   void end_in_failure(const Process& process, std::string why);
 
@@ -185,6 +199,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   const WorkerOptions options_;
   const Shape shape_;
   Recorder recorder_;
+  const std::shared_ptr<Closer> closer_;
   Packet packet_;  // what arrives; supervision only
   Descriptor wake_;
   std::vector<Process> leaving_;  // whose end is told. Supervision only, as the next one
@@ -192,14 +207,14 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  WorkerState state_ = WorkerState::missing;
+  std::atomic<WorkerState> state_{WorkerState::missing};  // a job looks at it without the mutex
   std::string reason_;
   Process process_;
   bool start_wanted_ = false;
   bool close_wanted_ = false;
   std::string spawn_error_;
   std::optional<WorkerExit> last_exit_;
-  std::uint64_t exits_ = 0;
+  std::atomic<std::uint64_t> exits_{0};  // likewise
   std::vector<Clock::time_point> crashes_;
   std::vector<std::shared_ptr<LentBlock>> lent_;
   std::uint64_t next_handle_ = 1;
@@ -225,5 +240,8 @@ ProcessLook look_at(int id);
 // Waits until the system has ended the process. Returns its status, -1 when other code of the host
 // has waited for it, or nothing when it takes longer.
 std::optional<int> reap(WorkerProcess& process, std::chrono::milliseconds patience) noexcept;
+// Waits for what the process has made of the host's children (clone with CLONE_PARENT), as far as
+// it has ended and is in the process's group. On the thread that has started the process.
+void reap_siblings(const WorkerProcess& process) noexcept;
 
 }  // namespace ctxbroker::detail

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call to a worker that is ready allocates nothing, on either side. The host's thread may be one
 // that plays sound.
+#include "graph_fixture.hpp"
 #include "support/allocation_count.hpp"
-#include "worker_fixture.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -33,6 +33,52 @@ TEST_F(WorkerTest, ACallAllocatesNothing) {
       EXPECT_EQ(after, before) << milliseconds;
       EXPECT_EQ(then_in_worker, in_worker) << milliseconds;
     }
+  }
+}
+
+// Names of more than 15 characters do not fit into a std::string without an allocation.
+class WorkerGraphAllocationTest : public WorkerGraphTest {
+ protected:
+  static WorkerGraphDescription with_long_names() {
+    WorkerGraphDescription made;
+    made.inputs = {{"the input with a long name", 2}};
+    made.outputs = {{"the output with a long name", 2}};
+    const WorkerNode gain = node_of("gain");
+    made.nodes = {{"the first node of the two", gain.library},
+                  {"the second node of the two", gain.library}};
+    made.edges = {{made.inputs[0].name, made.nodes[0].name},
+                  {made.nodes[0].name, made.nodes[1].name},
+                  {made.nodes[1].name, made.outputs[0].name}};
+    return made;
+  }
+};
+
+TEST_F(WorkerGraphAllocationTest, WarmJobInAWorkerAllocatesNothing) {
+  if (!bench::allocations_are_counted()) GTEST_SKIP() << "a sanitizer owns malloc";
+  const std::uint64_t at_first = bench::allocations_of_this_thread();
+  WorkerGraph graph(with_long_names(), graph_options());
+  EXPECT_GT(bench::allocations_of_this_thread(), at_first);  // the control
+  ActivationSizes sizes{block, channels, 48000};
+  sizes.realtime = true;
+  graph.activate(sizes);
+  const std::vector<float> in = noise(std::size_t{block} * channels, 5);
+  std::vector<float> out(in.size());
+  JobBuffers buffers{{in.data()}, {out.data()}};
+  JobInfo job{block, channels, 0, 48000};
+  WorkerJobEvents events;
+  events.changes.push_back({0, 0, 0, -1.0});
+  const auto lent = graph.lend(in.size() * sizeof(float));
+  const JobBuffers lent_buffers{{lent.data()}, {lent.data()}};
+  const auto run = [&](const JobBuffers& with) {
+    EXPECT_EQ(graph.process(with, job, events), JobOutcome::done);
+    job.position += block;
+  };
+  for (int i = 0; i < 3; ++i) run(buffers), run(lent_buffers);
+  for (int i = 0; i < 20; ++i) {
+    const std::uint64_t before = bench::allocations_of_this_thread();
+    run(i % 2 == 0 ? buffers : lent_buffers);
+    const std::uint64_t after = bench::allocations_of_this_thread();
+    EXPECT_EQ(after, before) << i;
   }
 }
 

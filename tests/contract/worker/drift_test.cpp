@@ -42,7 +42,7 @@ TEST_F(WorkerTest, ManyDeathsLeaveNothing) {
       }
       EXPECT_EQ(worker.process_id(), 0) << act;
       worker.start();
-      EXPECT_EQ(left(), one) << "after act " << act;
+      EXPECT_EQ(left_after_all(one), one) << "after act " << act;
     }
   }
   EXPECT_EQ(left(), before);

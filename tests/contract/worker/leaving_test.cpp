@@ -153,6 +153,55 @@ TEST_F(WorkerLeavingTest, MainThreadThatEndsAloneEndsTheProcess) {
   }
 }
 
+// With CLONE_PARENT, a process makes children of its parent.
+TEST_F(WorkerLeavingTest, SiblingsThatAWorkerMakesGoWithIt) {
+  const Left before = left();
+  for (const bool is_closed : {false, true}) {
+    Worker worker(options());
+    worker.call({Act::makes_siblings});
+    // The control: the host has them. The one that has ended stays no zombie.
+    const auto deadline = Time::now() + std::chrono::seconds(20);
+    EXPECT_GE(children().size(), 2U);
+    while (children().size() != 2 && Time::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    EXPECT_EQ(children().size(), 2U);
+    if (is_closed) {
+      worker.close();
+    } else {
+      crash(worker);
+      while (!children().empty() && Time::now() < deadline) {
+        std::this_thread::sleep_for(milliseconds(5));
+      }
+    }
+    EXPECT_EQ(children().size(), before.children);
+  }
+  EXPECT_EQ(left_after_all(before), before);
+}
+
+// A process that is traced stays until its tracer has seen its end.
+TEST_F(WorkerLeavingTest, ProcessThatItsTracerKeepsMakesNobodyWait) {
+  const Left before = left();
+  {
+    Worker worker(options());
+    worker.start();
+    const int process = worker.process_id();
+    const std::uint64_t time = 9000;
+    const auto begin = Time::now();
+    const std::string text = error_of(ErrorKind::context_lost, [&] {
+      worker.call({Act::is_traced, 0, &time, sizeof time});
+    });
+    EXPECT_THAT(text, HasSubstr("signal 9 (SIGKILL)"));
+    EXPECT_TRUE(exists(process));  // the control
+    EXPECT_EQ(say(worker, Act::echo, "back"), "back");
+    worker.close();
+    EXPECT_LT(milliseconds_since(begin), 7000);
+    EXPECT_TRUE(exists(process));
+    EXPECT_TRUE(goes(process));
+  }
+  EXPECT_EQ(left_after_all(before), before);
+}
+
 TEST_F(WorkerLeavingTest, CloseWaitsForALeavingProcess) {
   const Left before = left();
   {

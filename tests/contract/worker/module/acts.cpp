@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "acts.hpp"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -104,6 +105,15 @@ void perform(Act act) {
     case closes_all:
       for (int i = 0; i < 256; ++i) close(i);
       sleep(1);
+      return;
+    case makes_siblings:
+      for (const bool stays : {false, true}) {
+        if (syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr) != 0) {
+          continue;
+        }
+        while (stays) pause();
+        _exit(0);
+      }
       return;
     default:
       return;

@@ -61,6 +61,15 @@ enum Act : std::uint32_t {
   packet_without_descriptor,
   two_descriptors,  // in one packet
   floods,           // notifications for a second
+  passes_sockets,   // {port, packets, in each}: connected ones whose close lingers; then it waits
+  passes_pipe,      // under the number 5, as the next ones
+  passes_file,      // its own program
+  passes_folder,
+  passes_many,  // pieces of memory, for a second
+
+  first_relative = 300,
+  makes_siblings = first_relative,  // children of its parent: one ends at once, one stays
+  is_traced,                        // {milliseconds}: by a process that stays, and crashes
 };
 
 // The ways in which a plug-in may try to reach outside its process. See reach.cpp.

@@ -3,13 +3,18 @@
 #include <cuda.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +29,7 @@
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/worker_module.h"
+#include "passing.hpp"
 #include "support/driver_by_name.hpp"
 #include "support/kernels.hpp"
 #include "worker/futex.hpp"
@@ -83,25 +89,6 @@ void send(detail::PacketHead head, std::size_t bytes, std::uint32_t said_bytes) 
   head.bytes = said_bytes;
   std::memcpy(packet.data(), &head, sizeof head);
   static_cast<void>(!::send(detail::worker_socket, packet.data(), packet.size(), MSG_NOSIGNAL));
-}
-
-void send_two_descriptors() {
-  detail::PacketHead head;
-  head.kind = detail::PacketKind::descriptor;
-  iovec part{&head, sizeof head};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> room{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  cmsghdr* const control = CMSG_FIRSTHDR(&message);
-  control->cmsg_level = SOL_SOCKET;
-  control->cmsg_type = SCM_RIGHTS;
-  control->cmsg_len = CMSG_LEN(2 * sizeof(int));
-  const std::array<int, 2> both{1, 2};
-  std::memcpy(CMSG_DATA(control), both.data(), sizeof both);
-  static_cast<void>(!sendmsg(detail::worker_socket, &message, MSG_NOSIGNAL));
 }
 
 void scribble() {
@@ -194,13 +181,40 @@ bool lie(std::uint32_t act) {
     case packet_without_descriptor:
       packet(PacketKind::descriptor, 0, 0);
       return true;
-    case two_descriptors:
-      send_two_descriptors();
+    case two_descriptors: {
+      const std::array<int, 2> both{1, 2};
+      send_descriptors(both.data(), both.size());
+    }
       pause_here();
       return true;
     default:
       return false;
   }
+}
+
+// A process outside of the worker's group traces all of it, so nobody else can wait for it.
+void be_traced(std::uint64_t milliseconds) {
+  std::array<int, 2> go{}, ready{};
+  if (pipe2(go.data(), O_CLOEXEC) != 0 || pipe2(ready.data(), O_CLOEXEC) != 0) std::abort();
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+  const pid_t worker = getpid();
+  const pid_t child = fork();
+  char traced = 'n';
+  if (child == 0) {
+    if (fork() != 0) _exit(0);
+    setsid();
+    close(detail::worker_socket);
+    static_cast<void>(!read(go[0], &traced, 1));
+    const bool traces = ptrace(PTRACE_SEIZE, worker, nullptr, nullptr) == 0;
+    static_cast<void>(!write(ready[1], traces ? "y" : "n", 1));
+    usleep(static_cast<useconds_t>(milliseconds * 1000));
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);  // its signal would stop a process that is traced
+  static_cast<void>(!write(go[1], "g", 1));
+  static_cast<void>(!read(ready[0], &traced, 1));
+  if (traced != 'y') throw std::runtime_error("this system lets no other process trace");
+  kill(getpid(), SIGKILL);
 }
 
 // ---- The device, through a broker of the worker's own -----------------------------------------
@@ -332,8 +346,12 @@ ctxb_status handle(const ctxb_worker_message* message, ctxb_worker_reply* reply)
       close(descriptor);
       return status;
     }
-    case gives:
-      return host->pass_descriptor(5, STDOUT_FILENO);
+    case gives: {
+      const int memory = made_memory();
+      const ctxb_status status = host->pass_descriptor(5, memory);
+      close(memory);
+      return status;
+    }
     case environment: {
       const std::string name(static_cast<const char*>(message->data), message->bytes);
       const char* const value = std::getenv(name.c_str());
@@ -375,7 +393,8 @@ ctxb_status handle(const ctxb_worker_message* message, ctxb_worker_reply* reply)
     case device_fault:
       return on_device("crash");
     default:
-      if (lie(message->type)) return CTXB_OK;
+      if (lie(message->type) || pass(*host, *message)) return CTXB_OK;
+      if (message->type == is_traced) be_traced(read<std::uint64_t>(message));
       perform(static_cast<Act>(message->type));
       return CTXB_OK;
   }
@@ -383,6 +402,9 @@ ctxb_status handle(const ctxb_worker_message* message, ctxb_worker_reply* reply)
 
 ctxb_status start(const ctxb_worker_host* functions) {
   host = functions;
+  if (std::getenv("TEST_WORKER_AT_EXIT") != nullptr) {
+    std::atexit([] { perform(static_cast<Act>(std::atoi(std::getenv("TEST_WORKER_AT_EXIT")))); });
+  }
   const char* const way = std::getenv("TEST_WORKER_START");
   if (way == nullptr) return CTXB_OK;
   if (std::strcmp(way, "refuse") == 0) {
@@ -408,6 +430,11 @@ void buffer_taken_back(std::uint64_t, void*) {
 }
 
 void stop() {
+  const char* const way = std::getenv("TEST_WORKER_STOP");
+  if (way != nullptr && std::strcmp(way, "throw") == 0) throw std::runtime_error("thrown in stop");
+  if (way != nullptr && !lie(static_cast<std::uint32_t>(std::atoi(way)))) {
+    perform(static_cast<Act>(std::atoi(way)));
+  }
   const char* const file = std::getenv("TEST_WORKER_STOP_FILE");
   if (file != nullptr) std::ofstream(file) << "stopped";
 }
