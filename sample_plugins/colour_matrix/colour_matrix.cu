@@ -20,9 +20,9 @@ extern "C" __global__ void colour_matrix(PixelView in, PixelView out, Matrix mat
        y += gridDim.y * blockDim.y) {
     const float4 p = in.load(x, y);
     out.store(x, y,
-              make_float4(
-                  times(m[0], p.x) + times(m[1], p.y) + times(m[2], p.z) + matrix.offset[0],
-                  times(m[3], p.x) + times(m[4], p.y) + times(m[5], p.z) + matrix.offset[1],
-                  times(m[6], p.x) + times(m[7], p.y) + times(m[8], p.z) + matrix.offset[2], p.w));
+              make_float4(times(m[0], p.x) + times(m[1], p.y) + times(m[2], p.z) + matrix.offset[0],
+                          times(m[3], p.x) + times(m[4], p.y) + times(m[5], p.z) + matrix.offset[1],
+                          times(m[6], p.x) + times(m[7], p.y) + times(m[8], p.z) + matrix.offset[2],
+                          p.w));
   }
 }
