@@ -146,7 +146,7 @@ SOUND = [("behaviours", plugin) for plugin in (
 SOUND += [("unloadable", None), ("mixer", None), ("audio_probes", "values"),
           ("audio_probes", "scale"), ("audio_probes", "difference"), ("images", "per_pixel"),
           ("images", "needs_all"), ("pictures", None), ("mixer_twin", None),
-          ("interop", None)]
+          ("interop", None), ("short_of_memory", None)]
 # Plug-ins with one fault. No other test may fail, because its text would name a false cause.
 ONE_FAULT = [("behaviours", "remembers", "process.discontinuity"),
              ("behaviours", "is_random", "process.deterministic"),
