@@ -26,7 +26,7 @@ std::vector<const ScannedLibrary*> problems(const ScanResult& found);
 std::vector<std::string> warnings(const ScanResult& found);
 // Without those that are about one library.
 std::vector<std::string> general_warnings(const ScanResult& found);
-// What to do about a library that cannot be used: "; install it again, ...". Empty: nothing.
+// Advice about a library that cannot be used: "; install it again, ...". Empty: nothing to do.
 const char* advice(const ScannedLibrary& library);
 // Folders that were searched and are not there.
 std::vector<std::filesystem::path> missing_folders(const ScanResult& found);

@@ -42,8 +42,8 @@ struct GateInfo {
   /// The CUDA version whose driver functions the gate knows, as DriverInfo::version: 13050 is 13.5.
   /// 0: the gate is not in force.
   int cuda_version = 0;
-  /// What a driver newer than that has more, by name. Look-ups of these are passed on to the
-  /// driver.
+  /// Functions of a newer driver that the gate does not know, by name. Their look-ups are passed on
+  /// to the driver.
   std::vector<UnknownFunction> unknown_functions{};
 };
 

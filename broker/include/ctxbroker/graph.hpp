@@ -75,7 +75,7 @@ struct GraphEdge {
   std::string to;    ///< An output of the graph, or an input port.
 };
 
-/// What a graph is made of. Order does not matter, except that jobs name the graph's ports by their
+/// Describes a graph. Order does not matter, except that jobs name the graph's ports by their
 /// position.
 struct GraphDescription {
   std::vector<GraphPort> inputs;   ///< What the host gives. None: everything is generated.
@@ -108,7 +108,7 @@ struct JobInput {
 struct JobBuffers {
   std::vector<const void*> inputs;  ///< For ports on the device, device addresses.
   std::vector<void*> outputs;       ///< Likewise.
-  /// For ports on the device: a stream of the host's in the lease that holds them. The job reads
+  /// For ports on the device: a host stream in the lease that holds them. The job reads
   /// and writes there after all work that is in the stream now. Null: it need not wait.
   CUstream after = nullptr;
 };
@@ -151,11 +151,11 @@ struct GraphOptions {
   /// writes a mark when its work has ended, which costs a small job about 1 us for each node.
   /// Without marks, the error names every plug-in of the jobs in flight.
   bool name_faults = true;
-  /// What becomes of jobs that miss their deadlines. A graph with ports on the device can only
+  /// The treatment of jobs that miss their deadlines. A graph with ports on the device can only
   /// deliver.
   LateJobs late = LateJobs::deliver;
   /// Called with a job's number as soon as all of its work is done, so that finish does not wait.
-  /// May be empty. A thread of the driver's or one in a call of the graph calls it, perhaps before
+  /// May be empty. A driver thread or a thread in a call of the graph calls it, perhaps before
   /// submit has returned. It must return quickly, throw nothing, and call neither CUDA nor the
   /// broker. Do not hold a lock that it takes during a call of any graph, because that call may
   /// wait for it. With it, submit takes a lock that the call holds too, so do without it on a
@@ -319,7 +319,7 @@ class CTXB_API Graph {
   /// @throws Error  `invalid_argument` for a number that submit has not returned.
   bool cancel(std::uint64_t job);
 
-  /// Makes a stream of the host's wait until a job's outputs are complete. The calling thread does
+  /// Makes a host stream wait until a job's outputs are complete. The calling thread does
   /// not wait. The job has to be finished all the same.
   ///
   /// @param job     what submit returned. If it is finished, the call does nothing.

@@ -354,11 +354,11 @@ class CTXB_API WorkerGraph {
   ///               block is better than many small ones. At most 4,000 are lent at a time.
   /// @throws Error  as Worker::lend, and what a restart of the process throws.
   [[nodiscard]] WorkerBuffer lend(std::size_t bytes);
-  /// Lends device memory of the host's, for inputs and outputs with GraphPort::on_device. A buffer
+  /// Lends the host's device memory, for inputs and outputs with GraphPort::on_device. A buffer
   /// is then a device address in it, as this process has it. Nothing is copied through host memory,
   /// and every later process gets the same memory.
   ///
-  /// No stream of the host's waits for the worker, or the worker for a stream. Wait until all of
+  /// No host stream waits for the worker, or the worker for a stream. Wait until all of
   /// the host's work on a buffer is done before you submit a job with it. Use the buffer again when
   /// the job is finished: its outputs are complete then.
   ///

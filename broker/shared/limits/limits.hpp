@@ -138,7 +138,7 @@ inline std::string beyond(const Limit& limit) {
          limit.name + ": " + limit.remedy;
 }
 
-// What is left of a limit.
+// The rest of a limit.
 class Allowance {
  public:
   explicit Allowance(const Limit& limit) noexcept : limit_(&limit), left_(limit.most) {}
@@ -157,7 +157,7 @@ class Allowance {
   std::uint64_t left_;
 };
 
-// What is left of a limit that several share. Thread-safe.
+// The rest of a limit that several share. Thread-safe.
 class SharedAllowance {
  public:
   explicit SharedAllowance(const Limit& limit) noexcept : limit_(&limit) {}

@@ -12,6 +12,6 @@
 #include "api/entry_points.h"
 
 namespace ctxbroker::software {
-// What the device says its driver is of.
+// The CUDA version that the device reports for its driver.
 inline constexpr int cuda_version = std::min(CUDA_VERSION, CTXB_NEWEST_CUDA);
 }  // namespace ctxbroker::software

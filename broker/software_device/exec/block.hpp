@@ -47,7 +47,7 @@ class BlockRunner {
   void begin(const Dim3& block);
   Fault advance(bool& finished);
 
-  // Of registers and .local variables of the block that was prepared.
+  // The size of the prepared block's registers and .local variables.
   std::uint64_t frame_bytes() const noexcept;
   std::string message() const;
   std::uint64_t take_instructions() noexcept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one module may still take, from its text to its code. A linked module has one budget for all
-// that it is linked from.
+// The allowance that one module has left, from its text to its code. A linked module has one budget
+// for all that it is linked from.
 #pragma once
 
 #include <cstdint>

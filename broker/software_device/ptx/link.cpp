@@ -40,7 +40,7 @@ std::string in_quotes(std::string_view text) {
   return quoted(text);
 }
 
-// What the linker says, up to a limit.
+// The linker's messages, up to a limit.
 class Errors {
  public:
   void add(const std::string& line) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all parts of UsedDevice work with: the driver, the device, and whom to tell of problems.
+// Things that all parts of UsedDevice work with: the driver, the device, and whom to tell of
+// problems.
 #pragma once
 
 #include <atomic>

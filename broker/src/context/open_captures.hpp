@@ -9,7 +9,7 @@
 
 namespace ctxbroker::detail {
 
-// Of the process, as streams are. Any thread.
+// One for the process, because streams belong to the process. Any thread.
 class OpenCaptures {
  public:
   static OpenCaptures& all();

@@ -30,8 +30,8 @@ Value read(Bytes bytes, std::size_t offset) noexcept {
   throw ImageError(reason, message);
 }
 
-// What one image may still take, over all its parts. An entry that is unpacked costs its bytes. A
-// kernel or variable costs its name and a few bytes, and so does a symbol that is neither.
+// The allowance that one image has left for all its parts. An entry that is unpacked costs its
+// bytes. A kernel or variable costs its name and a few bytes, and so does a symbol that is neither.
 class Allowances {
  public:
   bool take_unpacked(std::uint64_t bytes) noexcept { return unpacked_.take(bytes); }

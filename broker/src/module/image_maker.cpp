@@ -25,7 +25,8 @@ std::string name_of(const ModuleImage& module) {
   return "module \"" + module.name + "\"";
 }
 
-// Of one file: of several linked ones, each. Larger than any library of kernels that is known.
+// The limit for one file; if several are linked, for each. Larger than any library of kernels that
+// is known.
 constexpr std::size_t largest_image_file = std::size_t{1} << 29;  // bytes
 
 std::string read_file(const std::filesystem::path& path, const std::string& who) {

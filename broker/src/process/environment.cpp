@@ -11,7 +11,7 @@ extern char** environ;
 namespace ctxbroker::detail {
 namespace {
 
-// Of the process, as its environment is.
+// One for the process, because the environment belongs to the process.
 struct Kept {
   std::mutex mutex;
   int holders = 0;

@@ -13,8 +13,8 @@
 namespace ctxbroker::detail {
 namespace {
 
-// Of the process, because its table of descriptors is. It never ends: a thread that was left behind
-// may use it later than anything else.
+// One for the process, because its table of descriptors is one. It is never destroyed: a thread
+// that was left behind may use it later than anything else.
 struct Ends {
   std::mutex mutex;
   std::condition_variable changed;

@@ -91,7 +91,7 @@ static_assert(std::is_trivially_copyable_v<JobMessage>);
 struct BufferPlace {
   std::uint64_t block = 0;  // 0: the job's own
   std::uint64_t offset = 0, bytes = 0;
-  std::uint64_t on_device = 0;  // 1: `block` names device memory of the host's that is lent
+  std::uint64_t on_device = 0;  // 1: `block` names lent device memory of the host
 };
 
 struct JobReply {

@@ -285,15 +285,15 @@ WorkerExit WorkerImpl::describe(WorkerProcess& process, std::optional<int> known
   return end;
 }
 
-// Whether it has answered the call of its module's stop.
+// Returns true if the worker has answered the call of its module's stop.
 bool WorkerImpl::has_stopped(const WorkerProcess& process, const WorkerExit& end) {
   return process.is_stopping &&
          std::none_of(end.in_flight.begin(), end.in_flight.end(),
                       [](const WorkerCallInFlight& call) { return call.type == stop_type; });
 }
 
-// Whether the host wanted this end. How a process ended is not known if other code of the host has
-// waited for it.
+// Returns true if the host wanted this exit. How a process ended is not known if other code of the
+// host has waited for it.
 bool WorkerImpl::is_peaceful(const WorkerProcess& process, const WorkerExit& end) {
   if (process.peaceful) return true;
   return has_stopped(process, end) &&

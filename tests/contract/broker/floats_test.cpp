@@ -88,7 +88,7 @@ TEST_P(FloatsTest, ControlThatTheHostHasSetStays) {
   EXPECT_EQ(tenant.strikes(), 1U) << "for the second";
 }
 
-// What has happened may be asked for after the call: it is no setting.
+// The flags say what has happened. They are no setting, and the host may read them after the call.
 TEST_P(FloatsTest, FlagsOfExceptionsAreNotTouched) {
   std::feclearexcept(FE_ALL_EXCEPT);
   tenant.run(0, [] { std::feraiseexcept(FE_OVERFLOW); });

@@ -60,7 +60,7 @@ class HostNameTest : public WorkerGraphTest {
     made.worker.records = [this](const Record& record) { take(record); };
     return made;
   }
-  // What the plug-in has said about its host when it was activated.
+  // Waits for the plug-in's record about its host at activation.
   std::string told() {
     for (int i = 0; i < 2000; ++i) {  // records take another way than answers
       {

@@ -62,7 +62,7 @@ struct ModuleNames {
 struct Scope {
   const ptx::Function* function = nullptr;
   std::unordered_map<std::string, ValueId> registers = {};  // those that were named so far
-  // What declares registers: one by its name, "%r<12>" by the part before the number.
+  // Declarations of registers: one by its name, "%r<12>" by the part before the number.
   std::unordered_map<std::string_view, const ptx::Variable*> declared = {}, ranges = {};
   std::unordered_map<std::string_view, const ptx::BranchTable*> tables = {};
   std::unordered_map<std::string_view, const ptx::CallPrototype*> prototypes = {};

@@ -73,8 +73,8 @@ struct Interval {
   }
 };
 
-// What lives where blocks begin and end. The sets hold numbers of `crossing`: most values are read
-// only in the block that writes them, and are in none.
+// The values that are live where blocks begin and end. The sets hold numbers of `crossing`: most
+// values are read only in the block that writes them, and are in none.
 struct Liveness {
   std::vector<Block> blocks;
   std::vector<ValueId> crossing;
