@@ -82,7 +82,7 @@ typedef struct ctxb_graph_description {
 #define CTXB_LATE_DROP 2 /**< The graph does not wait, and the outputs are not written. */
 
 /** Takes the number of a job as soon as all of its work is done, so that ctxb_graph_finish does not
- * wait. A thread of the driver's or one in a call about the graph calls it, perhaps before
+ * wait. A driver thread or a thread in a call about the graph calls it, perhaps before
  * ctxb_graph_submit has returned. It must return quickly, and call neither CUDA nor the broker. Do
  * not hold a lock that it takes during a call of any graph, because that call may wait for it. It
  * is not called for a job whose work fails, and not after the graph's end.

@@ -27,7 +27,7 @@ struct MpsServerOptions {
   std::chrono::milliseconds start_timeout{10'000};  ///< For the server, until it takes commands.
 };
 
-/// An MPS server of the host's own. Only processes that get its variable use it: the host does not,
+/// The host's own MPS server. Only processes that get its variable use it: the host does not,
 /// and neither do other workers.
 ///
 /// Its clients run on the GPU at the same time, so the GPU need not change from one process to

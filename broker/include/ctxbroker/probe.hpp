@@ -67,7 +67,7 @@ struct ProbeReport {
 
 /// How to measure.
 struct ProbeOptions {
-  /// A program of the host's that calls run_probe, for example itself with a hidden command.
+  /// A host program that calls run_probe, for example itself with a hidden command.
   std::filesystem::path program;
   std::vector<std::string> arguments;  ///< `program` gets these before the words for run_probe.
   /// The driver. Unset: what the environment variable CTXBROKER_DRIVER names, else automatic.

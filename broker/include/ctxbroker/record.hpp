@@ -36,7 +36,7 @@ struct Record {
 /// Takes one record, on the thread on which the event happens; several threads may call it at once.
 ///
 /// It must not call the broker and must not wait for a thread that does, because the calling thread
-/// may hold a lock of the broker's. An exception is swallowed, and that record is lost. A launch or
+/// may hold a broker lock. An exception is swallowed, and that record is lost. A launch or
 /// a guard that goes well makes no record.
 using RecordSink = std::function<void(const Record&)>;
 

@@ -73,7 +73,7 @@ struct ScanOptions {
   /// Which libraries the user has disabled, as set_library_enabled writes it. Empty:
   /// $XDG_CONFIG_HOME/ctxbroker/disabled.json, or the same in ~/.config.
   std::filesystem::path choices_file{};
-  /// The program that loads libraries: ctxb-scan, or a program of the host's that calls
+  /// The program that loads libraries: ctxb-scan, or a host program that calls
   /// run_scan_program. Empty: ctxb-scan beside the broker's library, or in ../bin as seen from it.
   std::filesystem::path program{};
   /// Called on the scanning thread for each library that is loaded. False ends the scan: libraries

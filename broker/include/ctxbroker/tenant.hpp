@@ -93,7 +93,7 @@ class CTXB_API AdoptedLibrary {
 ///
 /// Threads: any thread may construct a Guard, and call run and the functions that say that they are
 /// thread-safe. Call everything else on one thread at a time for each tenant. That may be any
-/// thread, and beside all calls of the broker's except its end.
+/// thread, and beside all broker calls except its end.
 class CTXB_API Tenant {
  public:
   Tenant(Tenant&&) noexcept;

@@ -37,7 +37,7 @@ extern "C" {
 
 #define CTXB_WORKER_ABI 1
 
-/** One message of the host's. */
+/** One message from the host. */
 typedef struct ctxb_worker_message {
   uint32_t size;    /**< sizeof(ctxb_worker_message). */
   uint32_t type;    /**< The host's own number for this kind of message. */
