@@ -63,7 +63,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   bool has_green(CUgreenCtx green) const noexcept {  // null: no lease has it
     return green != nullptr && (context_.green == green || users_.has_sibling(green));
   }
+  // The first context: the one by which the tenant knows the lease. Null for `green`: not green.
   CUcontext context() const noexcept { return context_.context; }
+  CUgreenCtx green() const noexcept { return context_.green; }
 
   const Driver& driver() const noexcept { return device_.driver(); }
   const DriverTable& table() const noexcept { return device_.driver().table; }

@@ -150,7 +150,7 @@ std::uint64_t LeaseUsers::entered() const noexcept {
 
 bool LeaseUsers::has_context(CUcontext context) const noexcept {
   if (context == context_) return true;
-  for (std::size_t index = 0, count = slot_count(); index < count; ++index) {
+  for (std::size_t index = 1, count = is_green() ? slot_count() : 0; index < count; ++index) {
     if (at(index).context == context) return true;
   }
   return false;

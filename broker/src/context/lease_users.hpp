@@ -39,9 +39,10 @@ class LeaseUsers {
   using MakeContext = CUresult (*)(void* maker, CUgreenCtx* green, CUcontext* context);
 
   // With `make` each slot gets a context of its own, and `context` is the first; without it every
-  // slot has `context`.
-  explicit LeaseUsers(CUcontext context, MakeContext make = nullptr, void* maker = nullptr) noexcept
-      : context_(context), make_(make), maker_(maker) {}
+  // slot has `context`. `device` is the ordinal of the lease's device.
+  explicit LeaseUsers(CUcontext context, MakeContext make = nullptr, void* maker = nullptr,
+                      int device = 0) noexcept
+      : context_(context), make_(make), maker_(maker), device_(device) {}
   ~LeaseUsers();
   LeaseUsers(const LeaseUsers&) = delete;
   LeaseUsers& operator=(const LeaseUsers&) = delete;
@@ -87,7 +88,18 @@ class LeaseUsers {
 
   std::size_t slot_count() const noexcept { return slot_count_.load(std::memory_order_acquire); }
   const LeaseSlot& slot(std::size_t index) const noexcept { return at(index); }
+  // The first context: the one by which the tenant knows the lease, on every thread.
+  CUcontext context() const noexcept { return context_; }
+  int device() const noexcept { return device_; }
   bool has_context(CUcontext context) const noexcept;
+  // Calls `use(context)` for each context of the lease but `but`.
+  template <typename Use>
+  void for_each_other(CUcontext but, Use&& use) const {
+    if (context_ != but) use(context_);
+    for (std::size_t index = 1, count = is_green() ? slot_count() : 0; index < count; ++index) {
+      if (CUcontext const one = at(index).context; one != but) use(one);
+    }
+  }
   bool has_sibling(CUgreenCtx green) const noexcept;  // that `make` made
 
  private:
@@ -116,6 +128,7 @@ class LeaseUsers {
   CUcontext context_;
   MakeContext make_;
   void* maker_;
+  int device_;
   std::atomic<std::size_t> slot_count_{0};
   std::array<std::atomic<Block*>, most_slots / block_size> blocks_{};
   mutable std::mutex changing_;  // guards what follows, and the making of slots

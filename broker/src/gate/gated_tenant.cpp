@@ -106,6 +106,7 @@ void GatedTenant::close() noexcept {
     open_.store(false, std::memory_order_release);
     const std::lock_guard views(mutex_);
     primaries_.clear();
+    told_ = retained_ = 0;
     beside.swap(beside_);
   }
   for (GatedTenant* const one : beside) one->close();
@@ -268,7 +269,7 @@ GatedTenant* holder_of_context(CUcontext context, const GatedTenant* but) noexce
 }
 
 GatedTenant* holder_of_green(CUgreenCtx green) noexcept {
-  return find_open([&](GatedTenant& tenant) { return tenant.holds_green(green); });
+  return find_open([&](GatedTenant& tenant) { return tenant.lease_with_green(green) != nullptr; });
 }
 
 GatedTenant* tenant_on(int device) noexcept {

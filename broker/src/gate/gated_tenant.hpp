@@ -42,8 +42,8 @@ struct LeaseGeneration {
 
 // Describes a wait for work in a context of one of the tenant's leases.
 struct Waiting {
-  std::shared_ptr<HungWork> family;  // null: it is none of theirs
-  GuardTarget there{};
+  std::shared_ptr<Lease> lease;      // null: it is none of theirs
+  std::shared_ptr<HungWork> family;  // of the lease
   bool for_neighbours = false;  // a wait for all work of the context waits for the neighbours' too
   bool meets_hung = false;      // and for work that hangs
 };
@@ -66,11 +66,14 @@ class LeaseSource {
   // earlier generation of the tenant's leases, which has ended and which the driver must not see.
   // Returns -1 if there is no such device.
   virtual int find_unused_device(CUcontext context) noexcept = 0;
+  // Finds the lease that a context of the tenant's leases is of. A primary context stands for the
+  // tenant's lease on its device. Null: the context is another, or there is no lease.
+  virtual std::shared_ptr<Lease> lease_meant(CUcontext context) noexcept = 0;
+  virtual std::shared_ptr<Lease> lease_with_green(CUgreenCtx green) noexcept = 0;
   // Device memory is short where this context is: true when something was given up.
   virtual bool relieve(CUcontext context) noexcept = 0;
   // A context of the tenant's leases.
   virtual bool holds(CUcontext context) noexcept = 0;
-  virtual bool holds_green(CUgreenCtx green) noexcept = 0;  // the same by its other handle
   virtual int device_count() noexcept = 0;
   // The generation that a context is of; none when it is of none that stands.
   virtual LeaseGeneration generation_of(CUcontext context) noexcept = 0;
@@ -171,8 +174,11 @@ class GatedTenant {
   }
   bool relieve(CUcontext context) noexcept { return ask(&LeaseSource::relieve, false, context); }
   bool holds(CUcontext context) noexcept { return ask(&LeaseSource::holds, false, context); }
-  bool holds_green(CUgreenCtx green) noexcept {
-    return ask(&LeaseSource::holds_green, false, green);
+  std::shared_ptr<Lease> lease_meant(CUcontext context) noexcept {
+    return ask(&LeaseSource::lease_meant, std::shared_ptr<Lease>(), context);
+  }
+  std::shared_ptr<Lease> lease_with_green(CUgreenCtx green) noexcept {
+    return ask(&LeaseSource::lease_with_green, std::shared_ptr<Lease>(), green);
   }
   // Describes what a wait in that context would wait for.
   Waiting waiting(CUcontext context) noexcept {
@@ -194,13 +200,35 @@ class GatedTenant {
   // Anything was made in a lease on that device.
   bool has_worked_on(int device) noexcept;
 
+  // The tenant was told a handle that stands for the device's primary context, or has made it
+  // current. From then on the primary is active for the tenant. While the tenant retains it, it is
+  // active anyway, and inactive again after the last release. Takes no lock.
+  void note_told(int device) noexcept {
+    const std::uint64_t bit = bit_of(device);
+    const std::uint64_t known =
+        told_.load(std::memory_order_relaxed) | retained_.load(std::memory_order_relaxed);
+    if ((known & bit) == 0) told_.fetch_or(bit, std::memory_order_relaxed);
+  }
+  bool was_told(int device) const noexcept {
+    return (told_.load(std::memory_order_relaxed) & bit_of(device)) != 0;
+  }
+  void forget_told(int device) noexcept {
+    told_.fetch_and(~bit_of(device), std::memory_order_relaxed);
+  }
   // Returns how often the tenant retains primary contexts, on all devices together.
   int primary_retains() noexcept;
   // `use` may change the view; it returns a CUresult.
   template <typename Use>
   CUresult with_primary(int device, Use&& use) {
     const std::lock_guard lock(mutex_);
-    return use(primaries_[device]);
+    PrimaryView& view = primaries_[device];
+    const CUresult status = use(view);
+    if (view.retains > 0) {
+      retained_.fetch_or(bit_of(device), std::memory_order_relaxed);
+    } else {
+      retained_.fetch_and(~bit_of(device), std::memory_order_relaxed);
+    }
+    return status;
   }
 
   // `use` may change what it is given, and call the driver; it returns a CUresult.
@@ -264,6 +292,7 @@ class GatedTenant {
     return source_ != nullptr ? (source_->*question)(arguments...) : closed;
   }
   LeaseGeneration find_generation(std::uint64_t generation) noexcept;
+  static std::uint64_t bit_of(int device) noexcept { return std::uint64_t{1} << (device & 63); }
 
   const TenantId id_;
   // Under its locks. False: it is open already.
@@ -278,7 +307,8 @@ class GatedTenant {
   LeaseSource* source_ = nullptr;
   std::atomic<bool> open_{false}, private_tables_{false}, keeps_unused_{false};
   std::atomic<bool> had_code_{false}, over_{false};
-  std::mutex mutex_;  // of what follows
+  std::atomic<std::uint64_t> told_{0}, retained_{0};  // a bit for each device: see note_told
+  std::mutex mutex_;                                  // of what follows
   std::vector<GatedTenant*> beside_;
   std::map<int, PrimaryView> primaries_;
   std::map<std::uint64_t, LeaseGeneration>

@@ -73,11 +73,15 @@ ctxb_status get_native_context(const ctxb_host* host, void** context, std::int32
                        return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "native-context",
                                             "context or device is null");
                      }
-                     // Of a green lease each thread has a context of its own.
                      CUcontext current = nullptr;
-                     const CUresult status = activation.lease->table().ctx_get_current(&current);
-                     *context = current;
-                     *device = activation.lease->device_ordinal();
+                     const Lease& lease = *activation.lease;
+                     const CUresult status = lease.table().ctx_get_current(&current);
+                     // One handle for all threads, also where they are in contexts of their own.
+                     *context = lease.has_context(current) ? lease.context() : current;
+                     *device = lease.device_ordinal();
+                     if (GatedTenant* const gated = lease.tenant().gated.load()) {
+                       gated->note_told(lease.device_ordinal());
+                     }
                      return answer(instance, "native-context", status);
                    });
 }

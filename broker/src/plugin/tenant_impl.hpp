@@ -140,7 +140,8 @@ class TenantImpl final : private LeaseSource {
   int find_unused_device(CUcontext context) noexcept override;
   bool relieve(CUcontext context) noexcept override;
   bool holds(CUcontext context) noexcept override;
-  bool holds_green(CUgreenCtx green) noexcept override;
+  std::shared_ptr<Lease> lease_meant(CUcontext context) noexcept override;
+  std::shared_ptr<Lease> lease_with_green(CUgreenCtx green) noexcept override;
   int device_count() noexcept override { return static_cast<int>(by_device_.size()); }
   LeaseGeneration generation_of(CUcontext context) noexcept override;
   std::optional<GuardTarget> end_target(const LeaseGeneration& made_in,

@@ -122,10 +122,21 @@ bool TenantImpl::holds(CUcontext context) noexcept {
   return lease != nullptr && lease->kind() != LeaseKind::shared;  // which is everybody's
 }
 
-bool TenantImpl::holds_green(CUgreenCtx green) noexcept {
-  return find_lease([&](const Lease& lease) {
-           return !lease.ended_early() && lease.has_green(green);
-         }) != nullptr;
+std::shared_ptr<Lease> TenantImpl::lease_meant(CUcontext context) noexcept {
+  if (context == nullptr) return nullptr;
+  if (auto lease = lease_with(context)) return lease;
+  for (int device = 0; device < device_count(); ++device) {
+    const UsedDevice& used = broker_.leases().device(device);
+    if (used.in_use() && used.primary() == context) {
+      return broker_.leases().find(identity_->id, device);
+    }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Lease> TenantImpl::lease_with_green(CUgreenCtx green) noexcept {
+  return find_lease(
+      [&](const Lease& lease) { return !lease.ended_early() && lease.has_green(green); });
 }
 
 LeaseGeneration TenantImpl::generation_of(CUcontext context) noexcept {
@@ -150,15 +161,14 @@ std::optional<GuardTarget> TenantImpl::end_target(const LeaseGeneration& made_in
 }
 
 Waiting TenantImpl::waiting(CUcontext context) noexcept {
-  const auto lease = lease_with(context);
+  auto lease = lease_meant(context);
   if (lease == nullptr) return {};
   // A green context is waited for alone.
   const bool meets_hung =
       lease->family()->is_hung() && (lease->kind() != LeaseKind::green || lease->is_hung());
-  return {lease->family(),
-          {&lease->table(), lease->context(), lease->generation(), nullptr},
-          lease->kind() == LeaseKind::shared,
-          meets_hung};
+  auto family = lease->family();
+  const bool is_shared = lease->kind() == LeaseKind::shared;
+  return {std::move(lease), std::move(family), is_shared, meets_hung};
 }
 
 std::optional<CUresult> TenantImpl::end(const LeaseGeneration& made_in,

@@ -192,9 +192,9 @@ typedef struct ctxb_launch_extension {
 /** The function of CTXB_EXT_NATIVE_CONTEXT. */
 typedef struct ctxb_native_context_extension {
   uint32_t size;
-  /** Gets the CUcontext that is current on the calling thread, and the lease's device. In a green
-   * lease, each thread has a context of its own. The context belongs to the host: never destroy it,
-   * and never make it current.
+  /** Gets the CUcontext of the lease, which is current on the calling thread, and the lease's
+   * device. The handle is the same on every thread, and cuCtxGetCurrent returns it. The context
+   * belongs to the host: never destroy it, and never make it current.
    * [any] [ctx] */
   ctxb_status (*get)(const ctxb_host* host, void** context, int32_t* device);
 } ctxb_native_context_extension;

@@ -11,27 +11,14 @@
 #include "context/lease_users.hpp"
 #include "gate/held.hpp"
 #include "gate/rule.hpp"
+#include "gate/shown.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
 using GetLimit = DriverFunction<"cuCtxGetLimit", CUresult(std::size_t*, CUlimit)>;
 
-Frame* frame_of(const Caller& caller) noexcept {
-  return caller.guarded ? pushed_frame() : nullptr;
-}
-
 using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
-
-// The thread's last translation of a context. The runtime library asks for the same one again and
-// again, in warm jobs too. These must not take a lock that another thread holds while it makes a
-// lease.
-struct Meaning {
-  const GatedTenant* tenant = nullptr;
-  CUcontext asked = nullptr;
-  std::uint64_t generation = 0;
-};
-constinit thread_local Meaning last_meaning;
 
 // A context that a call is to make current in place of the one that it names.
 struct Translated {
@@ -45,6 +32,7 @@ CUresult own_lease(const Caller& caller, int device, CUcontext asked, Translated
   TranslatedLease lease;
   CUresult status = caller.tenant->lease(device, &lease);
   CUcontext* const context = &wanted->context;
+  caller.tenant->note_told(device);
   if (!caller.guarded) {
     // A lease that was lost and has ended in the meantime has a next generation.
     while (status == CUDA_SUCCESS && !(wanted->claim = BorrowClaim(lease.borrowers)).holds()) {
@@ -73,9 +61,9 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
   wanted->context = context;
   if (context == nullptr) return CUDA_SUCCESS;
   const Frame* const frame = frame_of(caller);
-  if (frame != nullptr && last_meaning.tenant == caller.tenant && last_meaning.asked == context &&
-      last_meaning.generation == frame->target.generation) {
+  if (frame != nullptr && stands_for_lease_of(*frame, *caller.tenant, context)) {
     wanted->context = frame->target.context;
+    if (frame->target.users != nullptr) caller.tenant->note_told(frame->target.users->device());
     return CUDA_SUCCESS;
   }
   const int device = caller.tenant->find_device(context);
@@ -145,12 +133,12 @@ CUresult push_current(CUcontext context) noexcept {
 // guard is put away, and comes back when the guard ends.
 template <typename Real>
 CUresult pop_current(CUcontext* context) noexcept {
-  enter_rule<Real>();
+  const Caller caller = enter_rule<Real>();
   current_may_have_changed();
   CUcontext popped = nullptr;
   const CUresult status = Real::call(&popped);
   if (status != CUDA_SUCCESS) return status;
-  if (context != nullptr) *context = popped;
+  if (context != nullptr) *context = shown_to(caller, popped);
   if (pushed_frame() == nullptr) give_back_popped(popped);
   return status;
 }
@@ -231,6 +219,7 @@ struct DestroysContext {
   using Real = DriverFunction<name, CUresult(CUcontext)>;
   static CUresult call(CUcontext context) noexcept {
     const Caller caller = enter_rule<Real>();
+    if (context == nullptr) return Real::call(context);
     current_may_have_changed();
     if (caller.tenant == nullptr) {
       const std::uint64_t value = handle_value(context);
@@ -317,7 +306,6 @@ constexpr RuleRow context_rows[] = {
     rule<PopV1, pop_current<PopV1>>(),
     rule<PopV2, pop_current<PopV2>>(),
     rule<ExchangeMode, exchange_mode>(),
-    unguarded<GetCurrent>(),
     unguarded<CurrentDevice>(),
     row<CreatesContext<"cuCtxCreate", 1, unsigned, CUdevice>>(),
     row<CreatesContext<"cuCtxCreate_v2", 1, unsigned, CUdevice>>(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device's primary context: a tenant has its own lease instead. And the flags of contexts, such
-// as how threads wait. The primary's flags count for everybody on the device, and a green context
-// has the primary's. A tenant without a context of its own therefore has flags that only it can
-// see.
+// A device's primary context: a tenant has its own lease instead, which is active for it from the
+// time that it could be for a program of the tenant's own. And the flags of contexts, such as how
+// threads wait. The primary's flags count for all tenants on the device, and a green context has
+// the primary's. A tenant without a context of its own therefore has flags that only it can see.
 #include "context/guard.hpp"
 #include "gate/held.hpp"
 
@@ -14,6 +14,12 @@ template <typename Use>
 CUresult on_device(GatedTenant& tenant, CUdevice device, Use&& use) {
   if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   return tenant.with_primary(device, std::forward<Use>(use));
+}
+
+// A program that has the process to itself finds the primary inactive until it retains it, or makes
+// it current with the runtime library. The context of a guard counts once the tenant knows it.
+bool is_active(const GatedTenant& tenant, CUdevice device, const PrimaryView& view) noexcept {
+  return view.retains > 0 || tenant.was_told(device);
 }
 
 using Retain = DriverFunction<"cuDevicePrimaryCtxRetain", CUresult(CUcontext*, CUdevice)>;
@@ -54,9 +60,10 @@ template <typename Real>
 CUresult reset(CUdevice device) noexcept {
   const Caller caller = enter_rule<Real>();
   if (caller.tenant == nullptr) return call_of_host_on<Real>(caller, device, device);
-  const CUresult status = on_device(*caller.tenant, device, [](PrimaryView& view) {
+  const CUresult status = on_device(*caller.tenant, device, [&](PrimaryView& view) {
     view.retains = 0;
     view.flags.reset();  // a private lease keeps its own, as it keeps all that is in it
+    caller.tenant->forget_told(device);
     return CUDA_SUCCESS;
   });
   if (status == CUDA_SUCCESS) {
@@ -72,10 +79,9 @@ CUresult get_state(CUdevice device, unsigned* flags, int* active) noexcept {
   const Caller caller = enter_rule<GetState>();
   if (caller.tenant == nullptr) return GetState::call(device, flags, active);
   if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const bool leased = caller.tenant->has_lease(device);
   return on_device(*caller.tenant, device, [&](const PrimaryView& view) {
     *flags = view.flags.value_or(0);
-    *active = leased || view.retains > 0 ? 1 : 0;
+    *active = is_active(*caller.tenant, device, view) ? 1 : 0;
     return CUDA_SUCCESS;
   });
 }
@@ -106,16 +112,20 @@ bool are_preferences(unsigned flags) noexcept {
   return (flags & ~preferences) == 0;
 }
 
+CUresult note_flags(GatedTenant& tenant, int device, unsigned flags) noexcept {
+  return tenant.with_primary(device, [&](PrimaryView& view) {
+    view.flags = flags;
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult keep(GatedTenant& tenant, const char* function, int device, unsigned flags) noexcept {
   if (!are_valid(flags)) return CUDA_ERROR_INVALID_VALUE;
   if (!are_preferences(flags)) return CUDA_ERROR_NOT_SUPPORTED;
   tenant.log_once(function,
                   "kept for the tenant alone and not followed: the flags are those of every "
                   "plug-in on the device; a private lease has its own");
-  return tenant.with_primary(device, [&](PrimaryView& view) {
-    view.flags = flags;
-    return CUDA_SUCCESS;
-  });
+  return note_flags(tenant, device, flags);
 }
 
 // Sets them in the tenant's own context, whatever is current.
@@ -124,43 +134,59 @@ CUresult apply(const TranslatedLease& lease, unsigned flags) noexcept {
   return guarded(lease.target, {}, [&] { return SetFlags::call(flags); });
 }
 
-// "The primary" is the tenant's lease. It is made here if there is none.
-template <typename Real>
+// "The primary" is the tenant's lease. It is made here if there is none. The first form of the call
+// changes nothing while the primary is active.
+template <typename Real, bool first_form = false>
 CUresult set_primary_flags(CUdevice device, unsigned flags) noexcept {
   const Caller caller = enter_rule<Real>();
   if (caller.tenant == nullptr) return call_of_host_on<Real>(caller, device, device, flags);
   GatedTenant& tenant = *caller.tenant;
   if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (first_form && are_valid(flags)) {
+    const CUresult refused = tenant.with_primary(device, [&](const PrimaryView& view) {
+      return is_active(tenant, device, view) ? CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE : CUDA_SUCCESS;
+    });
+    if (refused != CUDA_SUCCESS) return refused;
+  }
   TranslatedLease lease;
   CUresult status = tenant.lease(device, &lease);
   if (status != CUDA_SUCCESS) return status;
   if (lease.kind != LeaseKind::private_own) return keep(tenant, Real::symbol, device, flags);
   status = apply(lease, flags);
-  if (status != CUDA_SUCCESS) return status;
-  return tenant.with_primary(device, [&](PrimaryView& view) {
-    view.flags = flags;
-    return CUDA_SUCCESS;
-  });
+  return status == CUDA_SUCCESS ? note_flags(tenant, device, flags) : status;
+}
+
+// The device whose lease the calling tenant has current; -1: something else is current.
+int device_of_current_lease(const Caller& caller) noexcept {
+  const CUcontext current = current_context();
+  const bool own = current == nullptr ||
+                   ledger().holds(caller.tenant->holder(), Kind::context, handle_value(current));
+  return own ? -1 : caller.tenant->find_device(current);
 }
 
 CUresult set_flags(unsigned flags) noexcept {
   const Caller caller = enter_rule<SetFlags>();
   if (caller.tenant == nullptr) return call_of_host_here<SetFlags>(caller, flags);
-  if (alone_in_context(caller)) return SetFlags::call(flags);
-  const int device = caller.tenant->find_device(current_context());
-  return device < 0 ? CUDA_ERROR_NOT_SUPPORTED
-                    : keep(*caller.tenant, SetFlags::symbol, device, flags);
+  const int device = device_of_current_lease(caller);
+  if (!alone_in_context(caller)) {
+    return device < 0 ? CUDA_ERROR_NOT_SUPPORTED
+                      : keep(*caller.tenant, SetFlags::symbol, device, flags);
+  }
+  const CUresult status = SetFlags::call(flags);
+  return status == CUDA_SUCCESS && device >= 0 ? note_flags(*caller.tenant, device, flags) : status;
 }
 
 CUresult get_flags(unsigned* flags) noexcept {
   const Caller caller = enter_rule<GetFlags>();
   const CUresult status = GetFlags::call(flags);
-  if (caller.tenant == nullptr || status != CUDA_SUCCESS || alone_in_context(caller)) return status;
-  const int device = caller.tenant->find_device(current_context());
+  if (caller.tenant == nullptr || status != CUDA_SUCCESS) return status;
+  const int device = device_of_current_lease(caller);
   if (device < 0) return status;
+  const bool follows = alone_in_context(caller);
   return caller.tenant->with_primary(device, [&](const PrimaryView& view) {
+    if (view.flags && !follows) *flags = *view.flags;
     // The driver maps host memory in a primary, whatever it was asked for.
-    if (view.flags) *flags = *view.flags | CU_CTX_MAP_HOST;
+    *flags |= CU_CTX_MAP_HOST;
     return CUDA_SUCCESS;
   });
 }
@@ -175,7 +201,7 @@ constexpr RuleRow primary_rows[] = {
     rule<ResetV1, reset<ResetV1>>(),
     rule<ResetV2, reset<ResetV2>>(),
     rule<GetState, get_state>(),
-    rule<SetPrimaryV1, set_primary_flags<SetPrimaryV1>>(),
+    rule<SetPrimaryV1, set_primary_flags<SetPrimaryV1, true>>(),
     rule<SetPrimaryV2, set_primary_flags<SetPrimaryV2>>(),
     rule<SetFlags, set_flags>(),
     rule<GetFlags, get_flags>(),

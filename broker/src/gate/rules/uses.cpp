@@ -2,6 +2,8 @@
 // Calls that hold up or change streams, events, contexts and memory: on what the caller does not
 // hold they are refused. Launches, copies, memsets and queries are not guarded.
 #include "context/guard.hpp"
+#include "context/hung_work.hpp"
+#include "gate/shown.hpp"
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
@@ -9,33 +11,90 @@ namespace {
 
 // ---- contexts -----------------------------------------------------------------------------------
 
+using ContextRecords = DriverFunction<"cuCtxRecordEvent", CUresult(CUcontext, CUevent)>;
 using ContextWaits = DriverFunction<"cuCtxWaitEvent", CUresult(CUcontext, CUevent)>;
-CUresult context_waits(CUcontext context, CUevent event) noexcept {
-  const Caller caller = enter_rule<ContextWaits>();
-  if (GatedTenant* const tenant = caller.tenant) {
-    CUresult status =
-        check_use(*tenant, ContextWaits::symbol, Kind::context, handle_value(context));
-    if (status == CUDA_SUCCESS) {
-      status = check_use(*tenant, ContextWaits::symbol, Kind::event, handle_value(event), lent);
-    }
-    if (status == CUDA_SUCCESS && is_of_shared_lease(*tenant, context)) {
-      tenant->log_once(ContextWaits::symbol,
-                       "refused: in a shared lease, all plug-ins of the context would wait");
-      status = CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (status != CUDA_SUCCESS) return status;
-  }
-  return ContextWaits::call(context, event);
+using GreenRecords = DriverFunction<"cuGreenCtxRecordEvent", CUresult(CUgreenCtx, CUevent)>;
+using GreenWaits = DriverFunction<"cuGreenCtxWaitEvent", CUresult(CUgreenCtx, CUevent)>;
+using CreateEvent = DriverFunction<"cuEventCreate", CUresult(CUevent*, unsigned)>;
+using DestroyEvent = DriverFunction<"cuEventDestroy_v2", CUresult(CUevent)>;
+
+// Lets further work in a context wait for all work that another one has now.
+CUresult let_wait(const Lease& lease, CUcontext context, CUcontext other) noexcept {
+  CUevent done = nullptr;
+  CUresult status = call_in(lease.table(), context,
+                            [&] { return CreateEvent::call(&done, CU_EVENT_DISABLE_TIMING); });
+  if (status != CUDA_SUCCESS) return status;
+  status = ContextRecords::call(other, done);
+  if (status == CUDA_SUCCESS) status = ContextWaits::call(context, done);
+  DestroyEvent::call(done);
+  return status;
 }
 
-using FromGreen = DriverFunction<"cuCtxFromGreenCtx", CUresult(CUcontext*, CUgreenCtx)>;
-CUresult from_green(CUcontext* context, CUgreenCtx green) noexcept {
-  const Caller caller = enter_rule<FromGreen>();
-  const CUresult status = FromGreen::call(context, green);
-  if (status == CUDA_SUCCESS && caller.tenant != nullptr) {
-    note_member(Kind::green_context, handle_value(green), handle_value(*context));
+// A context of a lease means all of them: the threads of a tenant work in a green lease in contexts
+// of their own, and know them by one handle.
+CUresult record_lease(const Caller& caller, const Lease& lease, CUevent event) noexcept {
+  CUcontext const here = own_context(caller, lease);
+  CUresult status = CUDA_SUCCESS;
+  lease.users().for_each_other(here, [&](CUcontext other) {
+    if (status == CUDA_SUCCESS) status = let_wait(lease, here, other);
+  });
+  return status == CUDA_SUCCESS ? ContextRecords::call(here, event) : status;
+}
+
+CUresult wait_in_lease(GatedTenant& tenant, const char* function, const Lease& lease,
+                       CUevent event) noexcept {
+  if (lease.kind() == LeaseKind::shared) {
+    tenant.log_once(function, "refused: in a shared lease, all plug-ins of the context would wait");
+    return CUDA_ERROR_NOT_SUPPORTED;
   }
+  CUresult status = CUDA_SUCCESS;
+  lease.users().for_each_other(nullptr, [&](CUcontext each) {
+    if (status == CUDA_SUCCESS) status = ContextWaits::call(each, event);
+  });
   return status;
+}
+
+std::shared_ptr<Lease> lease_of(GatedTenant& tenant, CUcontext context) noexcept {
+  return tenant.lease_meant(context);
+}
+std::shared_ptr<Lease> lease_of(GatedTenant& tenant, CUgreenCtx green) noexcept {
+  return tenant.lease_with_green(green);
+}
+
+// The lease that is meant; null, and `status` says whether the caller may use the context.
+template <typename Context>
+std::shared_ptr<Lease> find_lease(const Caller& caller, const char* function, Kind kind,
+                                  Context context, CUresult* status) noexcept {
+  *status = CUDA_SUCCESS;
+  std::shared_ptr<Lease> lease;
+  if (caller.tenant != nullptr) lease = lease_of(*caller.tenant, context);
+  if (lease == nullptr) *status = check_use(caller, function, kind, handle_value(context));
+  return lease;
+}
+
+template <typename Real, Kind kind, typename Context>
+CUresult context_records(Context context, CUevent event) noexcept {
+  const Caller caller = enter_rule<Real>();
+  CUresult status = CUDA_SUCCESS;
+  const auto lease = find_lease(caller, Real::symbol, kind, context, &status);
+  if (status == CUDA_SUCCESS) {
+    status = check_use(caller, Real::symbol, Kind::event, handle_value(event));
+  }
+  if (status != CUDA_SUCCESS) return status;
+  return lease != nullptr ? record_lease(caller, *lease, event) : Real::call(context, event);
+}
+
+template <typename Real, Kind kind, typename Context>
+CUresult context_waits(Context context, CUevent event) noexcept {
+  const Caller caller = enter_rule<Real>();
+  CUresult status = CUDA_SUCCESS;
+  const auto lease = find_lease(caller, Real::symbol, kind, context, &status);
+  if (status == CUDA_SUCCESS) {
+    status = check_use(caller, Real::symbol, Kind::event, handle_value(event), lent);
+  }
+  if (status != CUDA_SUCCESS) return status;
+  return lease != nullptr ? wait_in_lease(*caller.tenant, Real::symbol, *lease, event)
+                          : Real::call(context, event);
 }
 
 // ---- rows ---------------------------------------------------------------------------------------
@@ -97,11 +156,10 @@ constexpr RuleRow use_rows[] = {
     row<OnStream<"cuStreamWriteValue64_v2", 4>>(),
     row<OnStream<"cuStreamWriteValue64_v2_ptsz", 4>>(),
 
-    row<Uses<"cuCtxRecordEvent", 2, Use{0, Kind::context}, Use{1, Kind::event}>>(),
-    rule<ContextWaits, context_waits>(),
-    rule<FromGreen, from_green>(),
-    row<Uses<"cuGreenCtxRecordEvent", 2, Use{0, Kind::green_context}, Use{1, Kind::event}>>(),
-    row<Uses<"cuGreenCtxWaitEvent", 2, Use{0, Kind::green_context}, Use{1, Kind::event, lent}>>(),
+    rule<ContextRecords, context_records<ContextRecords, Kind::context>>(),
+    rule<ContextWaits, context_waits<ContextWaits, Kind::context>>(),
+    rule<GreenRecords, context_records<GreenRecords, Kind::green_context>>(),
+    rule<GreenWaits, context_waits<GreenWaits, Kind::green_context>>(),
 
     row<Uses<"cuMemAdvise", 4, memory_at(0)>>(),
     row<Uses<"cuMemAdvise_v2", 4, memory_at(0)>>(),

@@ -24,17 +24,34 @@ struct WaitsForContext {
     const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(context...);
     const TimedWait wait(*caller.tenant, Real::symbol);
-    const Waiting waiting = caller.tenant->waiting(named(context...));
+    CUcontext const asked = named(context...);
+    const Waiting waiting = caller.tenant->waiting(asked);
     if (waiting.meets_hung && !waiting.family->wait_until_clear()) return CUDA_ERROR_NOT_READY;
-    if (!waiting.for_neighbours) return Real::call(context...);
-    const DriverTable& table = *waiting.there.driver;
+    if (waiting.lease == nullptr) return Real::call(context...);
+    const DriverTable& table = waiting.lease->table();
+    const auto wait_in = [&table](CUcontext there) {
+      return call_in(table, there, [&table] { return table.ctx_synchronize(); });
+    };
+    if (!waiting.for_neighbours) return wait_for_lease(*waiting.lease, asked, wait_in, context...);
     try {
-      return waiting.family->wait_for_all([&table, there = waiting.there.context] {
-        return call_in(table, there, [&] { return table.ctx_synchronize(); });
-      });
+      return waiting.family->wait_for_all(
+          [wait_in, there = waiting.lease->context()] { return wait_in(there); });
     } catch (const std::bad_alloc&) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
+  }
+
+  // In a green lease, other threads of the tenant work in contexts of their own, which the tenant
+  // knows by the same handle. With the primary it means its lease.
+  template <typename WaitIn>
+  static CUresult wait_for_lease(const Lease& lease, CUcontext asked, const WaitIn& wait_in,
+                                 Context... context) noexcept {
+    const bool is_of_lease = lease.has_context(asked);
+    CUresult status = is_of_lease ? Real::call(context...) : CUDA_SUCCESS;
+    lease.users().for_each_other(is_of_lease ? asked : nullptr, [&](CUcontext other) {
+      if (status == CUDA_SUCCESS) status = wait_in(other);
+    });
+    return status;
   }
 };
 
