@@ -271,7 +271,7 @@ void refuse_captured(const Event& event) {
 }
 
 void begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode) {
-  require(stream->context.legacy_stream != stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  require(stream->ordering != Ordering::legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   std::lock_guard lock(graphs_mutex());
   require(stream->capture == nullptr, CUDA_ERROR_ILLEGAL_STATE);
   auto capture = std::make_shared<Capture>();

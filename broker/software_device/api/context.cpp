@@ -84,6 +84,7 @@ Context::Context(Device& of, ContextKind its_kind, CUcontext its_handle, unsigne
 }
 
 // Its streams do not wait for each other, the legacy one included, as measured on NVIDIA's driver.
+// So that one has the flags of such a stream, and can be captured.
 Context::Context(Context& of, const MultiprocessorSet& its_multiprocessors, CUcontext its_handle)
     : device(of.device),
       id(next_id()),
@@ -93,7 +94,7 @@ Context::Context(Context& of, const MultiprocessorSet& its_multiprocessors, CUco
       multiprocessors(its_multiprocessors),
       flags(of.flags.load()),
       converted(false) {
-  legacy_stream = std::make_shared<Stream>(*this, Ordering::independent, CU_STREAM_DEFAULT, 0);
+  legacy_stream = std::make_shared<Stream>(*this, Ordering::independent, CU_STREAM_NON_BLOCKING, 0);
   legacy_stream->legacy = legacy_stream.get();
 }
 

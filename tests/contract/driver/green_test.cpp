@@ -66,6 +66,22 @@ TEST_F(GreenContext, SharesLimitsCacheModeAndFlagsWithThePrimary) {
   EXPECT_EQ(flags, unsigned(CU_CTX_SCHED_SPIN) | CU_CTX_MAP_HOST);
 }
 
+TEST_F(GreenContext, DefaultStreamIsOneThatWaitsForNoOtherAndCanBeCaptured) {
+  unsigned flags = ~0U;
+  CUgraph graph = nullptr;
+  ASSERT_EQ(d.cuCtxSetCurrent(green_context), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamGetFlags(nullptr, &flags), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned(CU_STREAM_NON_BLOCKING));
+  EXPECT_EQ(d.cuStreamBeginCapture_v2(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamEndCapture(nullptr, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamGetFlags(nullptr, &flags), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned(CU_STREAM_DEFAULT));
+  EXPECT_EQ(d.cuStreamBeginCapture_v2(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
 TEST_F(GreenContext, ShieldsThePrimaryFromResetsAndTheLastRelease) {
   CUdeviceptr address = 0;
   ASSERT_EQ(d.cuMemAlloc_v2(&address, 4), CUDA_SUCCESS);

@@ -2,6 +2,7 @@
 // Captures of streams, which make graphs. A tenant captures its own streams only.
 #include "context/guard.hpp"
 #include "context/open_captures.hpp"
+#include "gate/shown.hpp"
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
@@ -35,6 +36,15 @@ CUresult check_stream(const Caller& caller, const char* function, CUstream strea
   return check_use(caller, function, Kind::stream, handle_value(stream));
 }
 
+// The default stream of a green context can be captured, and that of a primary cannot.
+CUresult check_begin(const Caller& caller, const char* function, CUstream stream,
+                     bool ptsz) noexcept {
+  if (is_default_stream(stream, ptsz) && is_in_lease(caller)) {
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return check_stream(caller, function, stream);
+}
+
 // While a capture in global mode is open, calls that are unsafe in a capture, such as allocations,
 // fail on every thread. In thread-local mode they fail on this thread alone.
 CUstreamCaptureMode narrowed(const Caller& caller, CUstreamCaptureMode mode) noexcept {
@@ -53,7 +63,7 @@ struct BeginsGlobalCapture {
   static CUresult call(CUstream stream) noexcept {
     const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(stream);
-    const CUresult refused = check_stream(caller, Real::symbol, stream);
+    const CUresult refused = check_begin(caller, Real::symbol, stream, ptsz);
     if (refused != CUDA_SUCCESS) return refused;
     return begun(caller, named<ptsz>(stream),
                  WithMode<with_mode>::call(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -65,7 +75,7 @@ struct BeginsCapture {
   using Real = WithMode<name>;
   static CUresult call(CUstream stream, CUstreamCaptureMode mode) noexcept {
     const Caller caller = enter_rule<Real>();
-    const CUresult refused = check_stream(caller, Real::symbol, stream);
+    const CUresult refused = check_begin(caller, Real::symbol, stream, ptsz);
     if (refused != CUDA_SUCCESS) return refused;
     return begun(caller, named<ptsz>(stream), Real::call(stream, narrowed(caller, mode)));
   }
@@ -78,7 +88,7 @@ struct BeginsCaptureToGraph {
   static CUresult call(CUstream stream, CUgraph graph, const void* nodes, const void* edges,
                        std::size_t count, CUstreamCaptureMode mode) noexcept {
     const Caller caller = enter_rule<Real>();
-    CUresult refused = check_stream(caller, Real::symbol, stream);
+    CUresult refused = check_begin(caller, Real::symbol, stream, ptsz);
     if (refused == CUDA_SUCCESS && caller.tenant != nullptr) {
       refused = check_use(*caller.tenant, Real::symbol, Kind::graph, handle_value(graph));
     }
@@ -95,7 +105,7 @@ struct BeginsRecapture {
   static CUresult call(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void* function,
                        void* data) noexcept {
     const Caller caller = enter_rule<Real>();
-    CUresult refused = check_stream(caller, Real::symbol, stream);
+    CUresult refused = check_begin(caller, Real::symbol, stream, ptsz);
     if (refused == CUDA_SUCCESS && caller.tenant != nullptr) {
       refused = check_use(*caller.tenant, Real::symbol, Kind::graph, handle_value(graph));
     }

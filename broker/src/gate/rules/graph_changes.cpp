@@ -108,6 +108,7 @@ CUresult node_params(Word node, CUgraphNodeParams* params) noexcept {
 using DestroyNode = DriverFunction<"cuGraphDestroyNode", CUresult(Word)>;
 CUresult destroy_node(Word node) noexcept {
   const Caller caller = enter_rule<DestroyNode>();
+  if (node == 0) return DestroyNode::call(node);
   const CUresult refused = check_use(caller, DestroyNode::symbol, Kind::graph, node);
   if (refused != CUDA_SUCCESS) return refused;
   // Both are forgotten first: as soon as it has ended, its value may be another graph's node.

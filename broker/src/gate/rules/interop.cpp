@@ -47,6 +47,7 @@ template <typename Real, int sign>
 CUresult count_references(CUuserObject object, unsigned count) noexcept {
   const Caller caller = enter_rule<Real>();
   const std::uint64_t value = handle_value(object);
+  if (object == nullptr) return Real::call(object, count);
   if (caller.tenant == nullptr) {
     const auto refused = refuse_nobody(caller, Real::symbol, Kind::user_object, value);
     return refused ? *refused : Real::call(object, count);

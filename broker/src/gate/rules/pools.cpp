@@ -155,6 +155,7 @@ using Destroy = DriverFunction<"cuMemPoolDestroy", CUresult(CUmemoryPool)>;
 CUresult destroy(CUmemoryPool pool) noexcept {
   const Caller caller = enter_rule<Destroy>();
   const std::uint64_t value = handle_value(pool);
+  if (pool == nullptr) return Destroy::call(pool);
   if (caller.tenant == nullptr) {
     const auto refused = refuse_change_by_nobody(caller, Destroy::symbol, pool);
     if (refused) return *refused;
@@ -187,6 +188,7 @@ struct GetsPoolOfDevice {
 CUresult set_current(GatedTenant& tenant, const char* function, CUdevice device,
                      CUmemoryPool pool) noexcept {
   if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!holds(tenant, pool)) return refuse_pool(tenant, function);
   return tenant.with_pools(device, [&](OwnPools& pools) {
     const auto held = ledger().find(Kind::pool, handle_value(pool));
@@ -245,7 +247,7 @@ struct ChangesPool {
       const auto refused = refuse_change_by_nobody(caller, Real::symbol, pool);
       return refused ? *refused : Real::call(pool, rest...);
     }
-    if (holds(*caller.tenant, pool)) return Real::call(pool, rest...);
+    if (pool == nullptr || holds(*caller.tenant, pool)) return Real::call(pool, rest...);
     return refuse_pool(*caller.tenant, Real::symbol);
   }
 };

@@ -152,7 +152,9 @@ CUresult retain(Physical* out, void* address) noexcept {
 using Release = DriverFunction<"cuMemRelease", CUresult(Physical)>;
 CUresult release(Physical memory) noexcept {
   const Caller caller = enter_rule<Release>();
-  if (caller.tenant == nullptr && !any_gated_tenant()) return Release::call(memory);
+  if (memory == 0 || (caller.tenant == nullptr && !any_gated_tenant())) {
+    return Release::call(memory);
+  }
   if (caller.tenant == nullptr) {
     const auto refused = refuse_nobody(caller, Release::symbol, Kind::physical, memory);
     if (refused) return *refused;
