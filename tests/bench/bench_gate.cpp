@@ -6,6 +6,8 @@
 //     allocations are, "allocate_free_block" with a block that comes and goes with it; "allocate"
 //     and "free" one without the other, of many in a row;
 //     "record_wait": an event is recorded in one stream, and another stream waits for it;
+//     "current", "of_stream" and "of_memory": which context is current, or has the stream or the
+//     memory, which a tenant knows by another handle than the driver;
 //   - unguarded: a launch, and a copy of 4 KiB to the device, by the address that a look-up gives
 //     (the driver's own) and by the exported name (one jump);
 //   - unowned: what the host pays for the same calls on a thread of its own.
@@ -138,6 +140,45 @@ double set_current(Session& session, benchmark::State& state) {
       session, state, [&] { must(own(here)); }, [&] { must(gated(primary)); });
 }
 
+double current_question(Session& session, benchmark::State& state) {
+  const CheckedDriver& raw = session.raw();
+  auto const gated = by_name<decltype(raw.cuCtxGetCurrent)>("cuCtxGetCurrent");
+  CUcontext found = nullptr;
+  return measure(
+      session, state, [&] { must(raw.cuCtxGetCurrent(&found)); }, [&] { must(gated(&found)); });
+}
+
+double stream_question(Session& session, benchmark::State& state) {
+  const CheckedDriver& raw = session.raw();
+  void* const driver = dlopen(session.broker().driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  using Ask = CUresult (*)(CUstream, CUcontext*);
+  auto const own = reinterpret_cast<Ask>(dlsym(driver, "cuStreamGetCtx"));
+  auto const gated = by_name<Ask>("cuStreamGetCtx");
+  CUstream stream = nullptr;
+  CUcontext found = nullptr;
+  must(raw.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const double time = measure(
+      session, state, [&] { must(own(stream, &found)); }, [&] { must(gated(stream, &found)); });
+  must(raw.cuStreamDestroy_v2(stream));
+  return time;
+}
+
+double memory_question(Session& session, benchmark::State& state) {
+  const CheckedDriver& raw = session.raw();
+  void* const driver = dlopen(session.broker().driver().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  using Ask = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
+  auto const own = reinterpret_cast<Ask>(dlsym(driver, "cuPointerGetAttribute"));
+  auto const gated = by_name<Ask>("cuPointerGetAttribute");
+  CUdeviceptr memory = 0;
+  CUcontext found = nullptr;
+  must(raw.cuMemAlloc_v2(&memory, 4096));
+  const auto ask = [&](Ask one) { must(one(&found, CU_POINTER_ATTRIBUTE_CONTEXT, memory)); };
+  const double time = measure(
+      session, state, [&] { ask(own); }, [&] { ask(gated); });
+  must(raw.cuMemFree_v2(memory));
+  return time;
+}
+
 // As programs with several streams do at every step.
 double record_and_wait(Session& session, benchmark::State& state) {
   const CheckedDriver& raw = session.raw();
@@ -235,6 +276,9 @@ void enrol(Session& session) {
     measure_once("guarded/stream/" + name, benchmark::kNanosecond, guarded(streams));
     measure_once("guarded/set_current/" + name, benchmark::kNanosecond, guarded(set_current));
     measure_once("guarded/record_wait/" + name, benchmark::kNanosecond, guarded(record_and_wait));
+    measure_once("guarded/current/" + name, benchmark::kNanosecond, guarded(current_question));
+    measure_once("guarded/of_stream/" + name, benchmark::kNanosecond, guarded(stream_question));
+    measure_once("guarded/of_memory/" + name, benchmark::kNanosecond, guarded(memory_question));
     for (const bool looked_up : {true, false}) {
       measure_once(
           std::string("unguarded/launch_") + (looked_up ? "looked_up/" : "by_name/") + name,
