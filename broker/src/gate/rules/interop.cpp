@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 
+#include "gate/primary_detour.hpp"
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
@@ -105,6 +106,40 @@ struct MapsArrays {
   }
 };
 
+// ---- semaphores of other APIs -------------------------------------------------------------------
+
+// The host can lend a tenant what it has imported.
+constexpr Use semaphore_list{0, Kind::external_semaphore, lent, 2};
+
+using IsCapturing =
+    DriverFunction<"cuStreamIsCapturing", CUresult(CUstream, CUstreamCaptureStatus*)>;
+bool is_captured(CUstream stream) noexcept {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return !IsCapturing::is_bound() || IsCapturing::call(stream, &capture) != CUDA_SUCCESS ||
+         capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// Signals semaphores, or waits for them. The driver does not do that in streams of a green context.
+template <SymbolName name, bool per_thread = false>
+struct OnSemaphores {
+  using Real = DriverFunction<name, CUresult(Word, const void*, unsigned, CUstream)>;
+  static CUresult call(Word semaphores, const void* parameters, unsigned count,
+                       CUstream stream) noexcept {
+    constexpr Use uses[] = {semaphore_list, Use{3, Kind::stream}};
+    const Caller caller = enter_rule<Real>();
+    const Word words[] = {semaphores, 0, count, handle_value(stream)};
+    CUresult status = check_uses(caller, Real::symbol, words, uses);
+    if (status == CUDA_SUCCESS) status = Real::call(semaphores, parameters, count, stream);
+    if (status != CUDA_ERROR_INVALID_HANDLE || caller.tenant == nullptr) return status;
+    CUstream const meant = per_thread && stream == nullptr ? CU_STREAM_PER_THREAD : stream;
+    const std::shared_ptr<Lease> lease = caller.tenant->lease_meant(current_context());
+    if (lease == nullptr || lease->kind() != LeaseKind::green || is_captured(meant)) return status;
+    return call_in_primary(*lease, meant, [&](CUstream other) {
+      return Real::call(semaphores, parameters, count, other);
+    });
+  }
+};
+
 // ---- callbacks that no tenant can register ------------------------------------------------------
 
 template <SymbolName name, typename... Parameters>
@@ -122,16 +157,13 @@ struct RefusesStrangers {
 // ---- rows ---------------------------------------------------------------------------------------
 
 constexpr Use link_first{0, Kind::link};
-// The host can lend a tenant what it has registered or imported.
+// The host can lend a tenant what it has registered.
 constexpr Use resource_first{0, Kind::graphics_resource, lent};
 constexpr Use resource_list{1, Kind::graphics_resource, lent, 0};
-constexpr Use semaphore_list{0, Kind::external_semaphore, lent, 2};
 constexpr Use physical_first{0, Kind::physical};
 
 template <SymbolName name>
 using OnResources = Uses<name, 3, resource_list, Use{2, Kind::stream}>;
-template <SymbolName name>
-using OnSemaphores = Uses<name, 4, semaphore_list, Use{3, Kind::stream}>;
 template <SymbolName name, typename... Rest>
 using RegistersResource = Counted<name, Kind::graphics_resource, CUgraphicsResource, Rest...>;
 
@@ -161,9 +193,9 @@ constexpr RuleRow interop_rows[] = {
                 const void*>>(),
     row<Ends<"cuDestroyExternalSemaphore", Kind::external_semaphore, CUexternalSemaphore>>(),
     row<OnSemaphores<"cuSignalExternalSemaphoresAsync">>(),
-    row<OnSemaphores<"cuSignalExternalSemaphoresAsync_ptsz">>(),
+    row<OnSemaphores<"cuSignalExternalSemaphoresAsync_ptsz", true>>(),
     row<OnSemaphores<"cuWaitExternalSemaphoresAsync">>(),
-    row<OnSemaphores<"cuWaitExternalSemaphoresAsync_ptsz">>(),
+    row<OnSemaphores<"cuWaitExternalSemaphoresAsync_ptsz", true>>(),
 
     row<RegistersResource<"cuGraphicsGLRegisterBuffer", unsigned, unsigned>>(),
     row<RegistersResource<"cuGraphicsGLRegisterImage", unsigned, unsigned, unsigned>>(),
