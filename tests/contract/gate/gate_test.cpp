@@ -239,6 +239,21 @@ TEST_P(CaptureTest, EachOfManyTenantsGivesBackItsMemory) {
   EXPECT_EQ(gone, 20U);
 }
 
+// What the runtime library does when it is unloaded may make contexts current, too.
+TEST_P(CaptureTest, CloseLeavesNothingPutOff) {
+  const AttackTarget nothing{};
+  tenant.run(0, [&] {
+    EXPECT_NE(allocate(4096), 0U);
+    EXPECT_EQ(attack("set_device", &nothing), CUDA_SUCCESS);
+  });
+  EXPECT_NE(allocate_on_own_thread(4096), 0U);
+  tenant.close();
+  for (const PutOffMetrics& one : broker.metrics().put_off) {
+    ADD_FAILURE() << one.count << " x " << one.what << " of " << one.tenant_name;
+  }
+  EXPECT_EQ(current(), nullptr);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Modes, CaptureTest,
     ::testing::Values(Captured{"proc_address", LeaseKind::green},
