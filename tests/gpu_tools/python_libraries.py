@@ -95,9 +95,9 @@ class CudaPython:
             kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
             kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR))
         program = self.call(nvrtc.nvrtcCreateProgram(SAXPY.encode(), b"saxpy.cu", 0, [], []))
-        self.call(nvrtc.nvrtcCompileProgram(program, 1, [f"-arch=sm_{major}{minor}".encode()]))
-        image = b" " * self.call(nvrtc.nvrtcGetCUBINSize(program))
-        self.call(nvrtc.nvrtcGetCUBIN(program, image))
+        self.call(nvrtc.nvrtcCompileProgram(program, 1, [f"-arch=compute_{major}{minor}".encode()]))
+        image = b" " * self.call(nvrtc.nvrtcGetPTXSize(program))
+        self.call(nvrtc.nvrtcGetPTX(program, image))
         self.primary = self.call(driver.cuDevicePrimaryCtxRetain(device))
         self.device = device
         self.enter()
