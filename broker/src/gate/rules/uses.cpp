@@ -18,10 +18,11 @@ using GreenWaits = DriverFunction<"cuGreenCtxWaitEvent", CUresult(CUgreenCtx, CU
 using CreateEvent = DriverFunction<"cuEventCreate", CUresult(CUevent*, unsigned)>;
 using DestroyEvent = DriverFunction<"cuEventDestroy_v2", CUresult(CUevent)>;
 
-// Lets further work in a context wait for all work that another one has now.
+// Lets further work in a context wait for all work that another one has now. Events of green
+// contexts are the primary's.
 CUresult let_wait(const Lease& lease, CUcontext context, CUcontext other) noexcept {
   CUevent done = nullptr;
-  CUresult status = call_in(lease.table(), context,
+  CUresult status = call_in(lease.table(), lease.memory_context(),
                             [&] { return CreateEvent::call(&done, CU_EVENT_DISABLE_TIMING); });
   if (status != CUDA_SUCCESS) return status;
   status = ContextRecords::call(other, done);

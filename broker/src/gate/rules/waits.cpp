@@ -13,6 +13,16 @@
 namespace ctxbroker::detail {
 namespace {
 
+// Older drivers have no call that names the context. There, the context of another thread is
+// current on both for as long as the wait takes.
+using WaitsForNamed = DriverFunction<"cuCtxSynchronize_v2", CUresult(CUcontext)>;
+CUresult wait_in(const DriverTable& table, CUcontext there) noexcept {
+  return call_in(table, there, [&table] { return table.ctx_synchronize(); });
+}
+CUresult wait_for_other(const DriverTable& table, CUcontext other) noexcept {
+  return WaitsForNamed::is_bound() ? WaitsForNamed::call(other) : wait_in(table, other);
+}
+
 // The whole context, which is the current one where the call names none, or null.
 template <SymbolName name, typename... Context>
 struct WaitsForContext {
@@ -28,14 +38,12 @@ struct WaitsForContext {
     const Waiting waiting = caller.tenant->waiting(asked);
     if (waiting.meets_hung && !waiting.family->wait_until_clear()) return CUDA_ERROR_NOT_READY;
     if (waiting.lease == nullptr) return Real::call(context...);
-    const DriverTable& table = waiting.lease->table();
-    const auto wait_in = [&table](CUcontext there) {
-      return call_in(table, there, [&table] { return table.ctx_synchronize(); });
-    };
-    if (!waiting.for_neighbours) return wait_for_lease(*waiting.lease, asked, wait_in, context...);
+    if (!waiting.for_neighbours) return wait_for_lease(*waiting.lease, asked, context...);
     try {
       return waiting.family->wait_for_all(
-          [wait_in, there = waiting.lease->context()] { return wait_in(there); });
+          [&table = waiting.lease->table(), there = waiting.lease->context()] {
+            return wait_in(table, there);
+          });
     } catch (const std::bad_alloc&) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -43,13 +51,11 @@ struct WaitsForContext {
 
   // In a green lease, other threads of the tenant work in contexts of their own, which the tenant
   // knows by the same handle. With the primary it means its lease.
-  template <typename WaitIn>
-  static CUresult wait_for_lease(const Lease& lease, CUcontext asked, const WaitIn& wait_in,
-                                 Context... context) noexcept {
+  static CUresult wait_for_lease(const Lease& lease, CUcontext asked, Context... context) noexcept {
     const bool is_of_lease = lease.has_context(asked);
     CUresult status = is_of_lease ? Real::call(context...) : CUDA_SUCCESS;
     lease.users().for_each_other(is_of_lease ? asked : nullptr, [&](CUcontext other) {
-      if (status == CUDA_SUCCESS) status = wait_in(other);
+      if (status == CUDA_SUCCESS) status = wait_for_other(lease.table(), other);
     });
     return status;
   }
