@@ -76,10 +76,13 @@ ctxb_status get_native_context(const ctxb_host* host, void** context, std::int32
                      CUcontext current = nullptr;
                      const Lease& lease = *activation.lease;
                      const CUresult status = lease.table().ctx_get_current(&current);
-                     // One handle for all threads, also where they are in contexts of their own.
-                     *context = lease.has_context(current) ? lease.context() : current;
+                     *context = current;
                      *device = lease.device_ordinal();
-                     if (GatedTenant* const gated = lease.tenant().gated.load()) {
+                     // Behind the gate, one handle for all threads, also where they are in contexts
+                     // of their own.
+                     GatedTenant* const gated = lease.tenant().gated.load();
+                     if (gated != nullptr && lease.has_context(current)) {
+                       *context = lease.context();
                        gated->note_told(lease.device_ordinal());
                      }
                      return answer(instance, "native-context", status);

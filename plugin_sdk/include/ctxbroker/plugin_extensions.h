@@ -193,8 +193,8 @@ typedef struct ctxb_launch_extension {
 typedef struct ctxb_native_context_extension {
   uint32_t size;
   /** Gets the CUcontext of the lease, which is current on the calling thread, and the lease's
-   * device. The handle is the same on every thread, and cuCtxGetCurrent returns it. The context
-   * belongs to the host: never destroy it, and never make it current.
+   * device. It is what cuCtxGetCurrent returns: behind the gate, the same handle on every thread.
+   * The context belongs to the host: never destroy it, and never make it current.
    * [any] [ctx] */
   ctxb_status (*get)(const ctxb_host* host, void** context, int32_t* device);
 } ctxb_native_context_extension;

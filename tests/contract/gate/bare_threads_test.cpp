@@ -121,6 +121,23 @@ TEST_P(BareThreadsTest, CodeInAGuardMayPopUntilNothingIsCurrent) {
   EXPECT_EQ(run(tenant, library, "set_and_unset"), CUDA_SUCCESS) << "the lease still works";
 }
 
+// The context was remembered, and the stream made, by a thread that was not the first one inside.
+TEST_P(BareThreadsTest, ThreadWithoutAGuardKnowsTheSameContextAsThoseInside) {
+  Tenant tenant = open("compares");
+  const AdoptedLibrary library = adopt(tenant);
+  tenant.run(0, [&] {
+    std::jthread([&] {
+      EXPECT_EQ(run(tenant, library, "keep"), CUDA_SUCCESS);
+      EXPECT_EQ(run(tenant, library, "keep_stream"), CUDA_SUCCESS);
+    }).join();
+  });
+  EXPECT_EQ(call(library, "ask_on_own_thread"), 0);
+  EXPECT_EQ(run(tenant, library, "end_stream"), CUDA_SUCCESS);
+  tenant.close();
+  EXPECT_EQ(tenant.strikes(), 0U);
+  EXPECT_EQ(put_off(), 0U);
+}
+
 // The loader's lock is taken while the library's constructor and destructor wait for their thread.
 // If the thread's first calls needed that lock too, neither would ever return.
 TEST_P(BareThreadsTest, ThreadThatAConstructorWaitsForCanUseCuda) {

@@ -298,6 +298,25 @@ TEST(GreenLeaseUsersTest, AThreadThatIsInAnotherLeaseNeverWaits) {
   EXPECT_EQ(green.made, static_cast<int>(LeaseUsers::most_green_contexts) + 1);
 }
 
+TEST(GreenLeaseUsersTest, TheFirstContextIsShownAndTheOthersAreFound) {
+  Green green;
+  { const Crowd crowd(green.users, 3); }
+  EXPECT_EQ(green.users.context(), context_number(0));
+  for (int number = 0; number < 3; ++number) {
+    EXPECT_TRUE(green.users.has_context(context_number(number)));
+    std::vector<CUcontext> others;
+    green.users.for_each_other(context_number(number),
+                               [&](CUcontext other) { others.push_back(other); });
+    EXPECT_EQ(others.size(), 2U);
+    EXPECT_EQ(std::count(others.begin(), others.end(), context_number(number)), 0);
+  }
+  EXPECT_FALSE(green.users.has_context(context_number(3)));
+  LeaseUsers one_context(context_number(0));
+  EXPECT_TRUE(inside(one_context));
+  EXPECT_TRUE(inside_on_another_thread(one_context));
+  one_context.for_each_other(context_number(0), [](CUcontext) { ADD_FAILURE(); });
+}
+
 TEST(GreenLeaseUsersTest, AFailedContextIsAnErrorAndNothingIsEntered) {
   LeaseUsers users(
       context_number(0), [](void*, CUgreenCtx*, CUcontext*) { return CUDA_ERROR_LAUNCH_FAILED; },
