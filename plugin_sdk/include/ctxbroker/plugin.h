@@ -252,7 +252,10 @@ typedef struct ctxb_plugin_descriptor {
 #define CTXB_LOG_ERROR 3
 
 typedef struct ctxb_host ctxb_host;
-/** What the host offers one instance. It is valid from create until destroy has returned. */
+/** What the host offers one instance. It is valid from create until destroy has returned. After
+ * that, the struct can still be read, and each call of a function of it, or of the host's side of
+ * an extension, is refused and counts as a strike. So end the plug-in's threads in destroy at the
+ * latest. A refused function that returns a status returns CTXB_ERROR_WRONG_STATE. */
 struct ctxb_host {
   uint32_t size;
   uint16_t abi_major, abi_minor; /**< the host's */

@@ -216,7 +216,8 @@ typedef struct ctxb_thread_check_extension {
 /** Plug-in's side: what it wants to remember beyond its parameters, as a stream of bytes. */
 #define CTXB_EXT_STATE "ctxbroker.state/1"
 
-/** Where save writes the state, piece by piece. It is lent until save returns. */
+/** Where save writes the state, piece by piece. It is lent until save returns; after that, write
+ * returns -1, and counts as a strike. */
 typedef struct ctxb_output_stream {
   uint32_t size;
   void* data; /**< the host's own */
@@ -224,7 +225,8 @@ typedef struct ctxb_output_stream {
   int64_t (*write)(const struct ctxb_output_stream* stream, const void* source, uint64_t bytes);
 } ctxb_output_stream;
 
-/** Where load reads the state from, piece by piece. It is lent until load returns. */
+/** Where load reads the state from, piece by piece. It is lent until load returns; after that, read
+ * returns -1, and counts as a strike. */
 typedef struct ctxb_input_stream {
   uint32_t size;
   void* data; /**< the host's own */
