@@ -151,13 +151,18 @@ void Instance::deactivate() noexcept {
   answer_callback();
   if (lease_->can_wait()) wait_for_work();
   phase_.store(Phase::idle, std::memory_order_release);
-  if (lease_->lost()) {
-    end_lost_activation(before == Phase::lost);
+  CallOutcome outcome{CUDA_ERROR_CONTEXT_IS_DESTROYED};
+  if (!lease_->lost()) {
+    outcome = call_main(Phase::deactivating, lease_->target(), "deactivate",
+                        [&] { object_->deactivate(object_); });
+    lease_->report_status(outcome.entered);
+  }
+  if (outcome.entered != CUDA_SUCCESS) {  // the plug-in was not called
+    end_lost_activation(before == Phase::lost || !lease_->lost());
     return;
   }
-  call_main(Phase::deactivating, lease_->target(), "deactivate",
-            [&] { object_->deactivate(object_); });
-  if (budget_.held() != 0) {
+  // After a loss, the host has refused to release. Nothing was refused if there is none by now.
+  if (budget_.held() != 0 && !lease_->lost()) {
     strike("deactivate", ("forgot " + std::to_string(budget_.held()) +
                           " bytes of device memory; the host gave them back")
                              .c_str());
@@ -215,7 +220,8 @@ void Instance::take_back_held(const Activation& activation) noexcept {
   }
 }
 
-// The plug-in forgets; the broker gives back what outlives the context, and forgets the rest.
+// The lease is lost, or cannot be entered. The plug-in forgets; the broker gives back what outlives
+// the context, and forgets the rest.
 void Instance::end_lost_activation(bool told) noexcept {
   if (!told) tell_loss();
   call_main(Phase::deactivating, nowhere(), "deactivate", [&] { object_->deactivate(object_); });

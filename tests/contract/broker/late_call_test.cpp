@@ -412,6 +412,33 @@ TEST_P(LateCallTest, AStreamThatIsUsedAfterSaveOrLoadIsRefusedAndStruck) {
   EXPECT_EQ(instance.save_state(), state);
 }
 
+// What a loss has taken is not forgotten by the plug-in.
+class LossInDeactivateTest : public LateCallTest {};
+
+TEST_P(LossInDeactivateTest, ALossBesideDeactivateIsNoStrike) {
+  PluginInstance instance = active_late();
+  const TenantId tenant = instance.lease().tenant;
+  ASSERT_GT(instance.metrics().memory_bytes, 0u);
+  on_record = [&](const Record& record) {
+    if (record.text.find("late: in deactivate") == std::string::npos) return;
+    EXPECT_TRUE(broker.force_loss(tenant, 0, "a test")) << "before the plug-in releases";
+  };
+  instance.deactivate();
+  on_record = nullptr;
+  EXPECT_EQ(instance.metrics().strikes, 0u);
+  EXPECT_THAT(said("strike"), IsEmpty());
+  EXPECT_EQ(instance.metrics().memory_bytes, 0u);
+  instance.activate(test_sizes);
+  EXPECT_EQ(instance.lease().state, LeaseState::ready);
+}
+
+TEST_P(LossInDeactivateTest, WithoutALossWhatIsForgottenIsAStrike) {
+  PluginInstance instance = active("leaks", GetParam());
+  instance.deactivate();
+  EXPECT_EQ(instance.metrics().strikes, 1u);
+  EXPECT_THAT(said("strike"), Contains(HasSubstr("forgot")));
+}
+
 constexpr LeaseKind every_kind[] = {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green};
 
 std::string name_of(const ::testing::TestParamInfo<LeaseKind>& info) {
@@ -419,6 +446,7 @@ std::string name_of(const ::testing::TestParamInfo<LeaseKind>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LateCallTest, ::testing::ValuesIn(every_kind), name_of);
+INSTANTIATE_TEST_SUITE_P(All, LossInDeactivateTest, ::testing::ValuesIn(every_kind), name_of);
 
 }  // namespace
 }  // namespace ctxbroker
