@@ -212,8 +212,9 @@ class CTXB_API Graph {
   /// @param options      how the graph runs its jobs.
   /// @throws Error  `invalid_argument`, with the names of the ports, for a cycle, an input without
   ///                a source, formats that do not meet, and other mistakes; `out_of_memory`,
-  ///                `context_lost`, `driver_call`; `wrong_state` when the broker is closed; what
-  ///                PluginInstance::activate throws, if a lost lease is renewed.
+  ///                `out_of_host_memory`, `context_lost`, `driver_call`; `wrong_state` when the
+  ///                broker is closed; what PluginInstance::activate throws, if a lost lease is
+  ///                renewed.
   Graph(Broker& broker, const GraphDescription& description, const ActivationSizes& sizes,
         const GraphOptions& options = {});
   /// The same for instances in a row: from the host's one input through each instance's first input

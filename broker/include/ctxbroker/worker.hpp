@@ -227,8 +227,8 @@ class CTXB_API Worker {
   /// Lends the worker a block of memory, which is filled with zeros. Each later process gets the
   /// same block with its handle and its contents. At most 4,096 blocks are lent at a time.
   ///
-  /// @throws Error  `invalid_argument` for 0 bytes; `out_of_memory`; `wrong_state` for too many
-  ///                blocks; what call throws.
+  /// @throws Error  `invalid_argument` for 0 bytes; `out_of_host_memory`; `system_limit`;
+  ///                `wrong_state` for too many blocks; what call throws.
   [[nodiscard]] WorkerBuffer lend(std::size_t bytes);
 
   /// Whether a handle that came from the worker names a block that is lent to it now, at least this

@@ -57,7 +57,7 @@ class HostDelayLine {
 };
 
 // Adds its bytes to `all_bytes`; without a delay, there is none. Plug-ins of another process say
-// how large the delay is, and this process pays for it: throws Error (out_of_memory) for too much.
+// how large the delay is, and this process pays for it: throws Error (over_limit) for too much.
 std::optional<HostDelayLine> delay_by(std::uint64_t delay, std::uint32_t longest,
                                       std::uint32_t rows, std::uint64_t& all_bytes);
 

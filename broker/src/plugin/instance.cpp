@@ -46,6 +46,10 @@ ErrorKind kind_of_status(ctxb_status status) noexcept {
   switch (status) {
     case CTXB_ERROR_OUT_OF_DEVICE_MEMORY:
       return ErrorKind::out_of_memory;
+    case CTXB_ERROR_OUT_OF_HOST_MEMORY:
+      return ErrorKind::out_of_host_memory;
+    case CTXB_ERROR_SYSTEM_LIMIT:
+      return ErrorKind::system_limit;
     case CTXB_ERROR_NO_KERNEL_IMAGE:
       return ErrorKind::kernel_image;
     case CTXB_ERROR_CONTEXT_LOST:

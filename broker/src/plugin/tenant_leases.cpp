@@ -37,7 +37,10 @@ CUresult status_of(const Error& error) noexcept {
     case ErrorKind::no_device:
       return CUDA_ERROR_INVALID_DEVICE;
     case ErrorKind::out_of_memory:
+    case ErrorKind::out_of_host_memory:
       return CUDA_ERROR_OUT_OF_MEMORY;
+    case ErrorKind::system_limit:
+      return CUDA_ERROR_OPERATING_SYSTEM;
     default:
       return error.origin().status != 0 ? static_cast<CUresult>(error.origin().status)
                                         : CUDA_ERROR_NOT_PERMITTED;
