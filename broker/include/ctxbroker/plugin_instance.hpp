@@ -59,7 +59,7 @@ struct ActivationSizes {
 /// It is move-only, and a moved-from instance must not be used. The destructor deactivates the
 /// plug-in and destroys the plug-in's object. It records errors and never throws. Destroy the
 /// instance before the broker, and the graphs that use it before the instance. If a thread of the
-/// plug-in stays inside a call of the host's for longer than BrokerOptions::end_timeout, the broker
+/// plug-in stays inside a call to the host for longer than BrokerOptions::end_timeout, the broker
 /// records that, and keeps what the call uses until Broker::poll or Broker::close finds that the
 /// thread has left.
 ///

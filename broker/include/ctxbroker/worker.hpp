@@ -82,7 +82,7 @@ struct WorkerExit {
   std::string output;  ///< What the process printed last: at most 4 KiB.
 };
 
-/// Takes a notification of a worker's. The bytes are valid during the call, and untrusted.
+/// Takes a worker's notification. The bytes are valid during the call, and untrusted.
 using WorkerNotification =
     std::function<void(std::uint32_t type, const void* data, std::size_t bytes)>;
 

@@ -106,7 +106,7 @@ class DelayLines {
   static DelayLine* line(MaybeLine& one) noexcept { return one ? &*one : nullptr; }
 
   std::vector<std::vector<MaybeLine>> inputs_;     // of each node
-  std::vector<MaybeLine> outputs_;                 // of the host's
+  std::vector<MaybeLine> outputs_;                 // one for each output of the host
   std::vector<std::optional<HostDelayLine>> dry_;  // of each value; empty: none is wanted
   std::vector<std::uint64_t> latencies_, before_;  // of each node
   std::uint64_t total_ = 0;

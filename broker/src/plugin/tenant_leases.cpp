@@ -110,7 +110,7 @@ int TenantImpl::find_unused_device(CUcontext context) noexcept {
   return ended != nullptr ? ended->device_ordinal() : -1;
 }
 
-// The broker's own work, although a call of the tenant's asks for it.
+// The broker's own work, although a tenant's call asks for it.
 bool TenantImpl::relieve(CUcontext context) noexcept {
   const HostFrame frame;
   const int device = find_device(context);
