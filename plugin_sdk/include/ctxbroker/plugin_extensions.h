@@ -6,8 +6,8 @@
  *
  * An extension's id is "name/revision". A revision never changes, and its successor gets a new
  * number. A draft keeps its id when it is promoted. No function of an extension is null. A host
- * does not use a plug-in's extension in which a function is null or whose size is wrong, and counts a
- * strike.
+ * does not use a plug-in's extension in which a function is null or whose size is wrong, and counts
+ * a strike.
  */
 #ifndef CTXBROKER_PLUGIN_EXTENSIONS_H
 #define CTXBROKER_PLUGIN_EXTENSIONS_H

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that come from nobody's code: a plug-in has handed a function of the driver to a library of
 // the system, or to code outside of all libraries, and these call it when nothing of the plug-in is
-// on the stack. With the gate they end nothing that a tenant holds, in any lease, and the host hears of
-// them. Without it, the neighbours are harmed. The host's own things are ended by such calls as
-// ever. Each cell is a process.
+// on the stack. With the gate they end nothing that a tenant holds, in any lease, and the host
+// hears of them. Without it, the neighbours are harmed. The host's own things are ended by such
+// calls as ever. Each cell is a process.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 
@@ -61,7 +61,8 @@ constexpr Blow blows[] = {
     {"cuGreenCtxDestroy", [](const AttackTarget& target) { return target.green; }},
 };
 
-// Calls that name nothing that a tenant holds, and reach all that work on the device or in the context.
+// Calls that name nothing that a tenant holds, and reach all that work on the device or in the
+// context.
 struct WideBlow {
   const char* function;
   const char* way;
