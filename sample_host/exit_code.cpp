@@ -40,6 +40,8 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
   switch (kind) {
     case ErrorKind::invalid_argument:
     case ErrorKind::wrong_state:
+    case ErrorKind::out_of_host_memory:
+    case ErrorKind::system_limit:
       return ExitCode::internal;
     case ErrorKind::policy:
     case ErrorKind::preset:
@@ -61,6 +63,7 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
     case ErrorKind::plugin_version:
     case ErrorKind::plugin_init:
     case ErrorKind::plugin_failed:
+    case ErrorKind::over_limit:    // a latency, for example
     case ErrorKind::context_lost:  // all work on the device is that of plug-ins
       return ExitCode::plugin;
     case ErrorKind::output_file:
@@ -80,6 +83,12 @@ std::string next_step(const Error& error) {
     case ErrorKind::driver_call:
     case ErrorKind::no_device:
       return "see sample_host doctor";
+    case ErrorKind::out_of_host_memory:
+      return "use a smaller picture or block or fewer --jobs, or free memory of the system";
+    case ErrorKind::system_limit:
+      return "close other programs, or raise the limits of this shell (ulimit)";
+    case ErrorKind::over_limit:
+      return "leave the plug-in out";
     case ErrorKind::out_of_memory:
       return "use a smaller picture or block, fewer --jobs or another --device, or raise the "
              "budget in the policy file";

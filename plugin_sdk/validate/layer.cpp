@@ -91,7 +91,7 @@ void look_at(const char* function, ctxb_status status) {
   }
 }
 
-// Stands for one function of a table of the host's.
+// Stands for one function of a table that the host gave.
 template <auto member>
 struct Forward;
 template <typename Table, typename... Parameters,
@@ -275,7 +275,7 @@ const ctxb_plugin* create_with(const ctxb_plugin_factory& factory, std::uint32_t
   return made;
 }
 
-// The broker has one library of the validator's at a time, so one create is enough.
+// The broker has one of the validator's libraries at a time, so one create is enough.
 const ctxb_plugin_factory* attached = nullptr;
 const ctxb_plugin* create(std::uint32_t index, const ctxb_host* host) {
   return create_with(layer().factories.at(attached), index, host);

@@ -23,7 +23,7 @@ struct Plan {
   std::uint32_t poison = 0;  // what lent outputs hold before the call
   // For each output, the input whose lent copy it gets; -1 and beyond the end: none.
   std::vector<int> in_place{};
-  // The allocation of the host's, from now on, that answers that memory is short; 0: none.
+  // The number, from now on, of the host's allocation that answers that memory is short; 0: none.
   std::uint64_t failing_allocation = 0;
 };
 

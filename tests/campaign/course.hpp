@@ -24,7 +24,7 @@ struct Step {
   std::chrono::milliseconds delay{0};  // of a signal from outside
 };
 
-// Each of the faults so often, in an order of the seed's, and each plug-in in its turn.
+// Each of the faults so often, in an order that the seed gives, and each plug-in in its turn.
 std::vector<Step> plan(const std::vector<const Fault*>& faults, int each, unsigned seed);
 
 // One copy of the fixture for each plug-in, because a file is one tenant.

@@ -45,7 +45,7 @@ class Player {
   // While this is held, its own frames rest, and the graph is the holder's.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(playing_); }
   WorkerGraph& graph() noexcept { return graph_; }
-  // One frame, by whoever holds it. An error of the graph's is thrown. False: it is wrong.
+  // One frame, by whoever holds it. The graph's errors are thrown. False: it is wrong.
   bool frame();
 
   // What its own frames have come to since the last call.

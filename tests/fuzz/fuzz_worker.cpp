@@ -119,7 +119,7 @@ void read_twice(const Json& answer, const Read& read, const Write& write) {
   if (write(read(written)) != written) std::abort();
 }
 
-// An answer of the worker's, for each of the host's readers. They throw no other exceptions.
+// A worker's answer, for each of the host's readers. They throw no other exceptions.
 void read_answer(const std::uint8_t* data, std::size_t size) {
   Json answer;
   try {

@@ -15,7 +15,7 @@ namespace {
 
 struct Misdeed {
   const char* name;
-  bool aims = false;            // at something of a neighbour's
+  bool aims = false;            // at something that a neighbour holds
   bool not_in_private = false;  // its own limits may cost a private context gigabytes
   bool once = false;            // costs a context: once in a tenant's life, and not everybody
   bool leaks_stream = false;    // for good, where the library stays in the process

@@ -21,7 +21,7 @@ class Tally {
   void expected(const std::string& kind);
   // What must not be. The first few are kept in full.
   void wrong(const std::string& kind, const std::string& text);
-  // A warning of the broker's, whatever numbers and handles are in it.
+  // A warning from the broker, whatever numbers and handles are in it.
   void record(const std::string& topic, const std::string& text);
 
   struct Errors {

@@ -97,7 +97,7 @@ class CTXB_API DeviceMemory {
   /// @return a new descriptor. The caller closes it.
   /// @throws Error  `invalid_argument` for memory that is not from shareable; `wrong_state` after
   ///                the tenant's close; `context_lost` for memory that has ended with its lease;
-  ///                `out_of_memory` when there can be no more descriptors; `driver_call`.
+  ///                `system_limit` when there can be no more descriptors; `driver_call`.
   [[nodiscard]] int export_descriptor() const;
 
   /// Gives the memory back, as Tenant::release does. The object then holds nothing. After the

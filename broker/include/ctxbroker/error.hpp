@@ -19,7 +19,7 @@ enum class ErrorKind {
   no_driver,          ///< This machine does not have the chosen driver.
   no_device,          ///< The driver has no such device, or none at all.
   driver_call,        ///< A CUDA driver call failed. See Error::Origin.
-  out_of_memory,      ///< A CUDA driver call failed because device memory is short.
+  out_of_memory,      ///< Device memory, or a budget of it, is used up. Free some and try again.
   context_lost,       ///< The lease's context is gone, or the lease is hung.
   lease_unavailable,  ///< The device cannot give the lease that was asked for.
   kernel_image,       ///< A module's image cannot be loaded here. The text ends with the JIT log.
@@ -35,6 +35,10 @@ enum class ErrorKind {
   output_file,        ///< A file cannot be written.
   needs_gpu,          ///< The plug-in works on NVIDIA's driver only, and another one is in use.
   preset,             ///< A preset cannot be used. The text names the file, the place and the rule.
+  out_of_host_memory,  ///< The process is short of memory of its own, or may not lock any more.
+  system_limit,  ///< The process may have no more descriptors, threads or mappings. Close some of
+                 ///< them, or raise its limits (`ulimit`).
+  over_limit,    ///< The call needs more than a limit of the broker's allows. The text names it.
 };
 
 /// Returns the kind's name in logs and JSON reports: "parameter-value". Static text. Thread-safe.

@@ -170,7 +170,7 @@ struct GraphOptions {
   /// The most changes of parameters that a job may have: 0 to 65536.
   std::uint32_t changes_per_job = 1024;
   /// The most jobs that wait until they can be in flight: 0 to 1024. A job that waits can be
-  /// cancelled. It begins in a call of the graph's that finds room for it, on the thread of that
+  /// cancelled. It begins in a call to the graph that finds room for it, on the thread of that
   /// call, and gets the parameters of that moment. Its inputs are read then. A graph with ports on
   /// the device has no waiting jobs. Do without them on a real-time thread, because they allocate.
   std::uint32_t jobs_waiting = 0;
@@ -212,8 +212,9 @@ class CTXB_API Graph {
   /// @param options      how the graph runs its jobs.
   /// @throws Error  `invalid_argument`, with the names of the ports, for a cycle, an input without
   ///                a source, formats that do not meet, and other mistakes; `out_of_memory`,
-  ///                `context_lost`, `driver_call`; `wrong_state` when the broker is closed; what
-  ///                PluginInstance::activate throws, if a lost lease is renewed.
+  ///                `out_of_host_memory`, `context_lost`, `driver_call`; `wrong_state` when the
+  ///                broker is closed; what PluginInstance::activate throws, if a lost lease is
+  ///                renewed.
   Graph(Broker& broker, const GraphDescription& description, const ActivationSizes& sizes,
         const GraphOptions& options = {});
   /// The same for instances in a row: from the host's one input through each instance's first input

@@ -58,7 +58,10 @@ struct ActivationSizes {
 ///
 /// It is move-only, and a moved-from instance must not be used. The destructor deactivates the
 /// plug-in and destroys the plug-in's object. It records errors and never throws. Destroy the
-/// instance before the broker, and the graphs that use it before the instance.
+/// instance before the broker, and the graphs that use it before the instance. If a thread of the
+/// plug-in stays inside a call to the host for longer than BrokerOptions::end_timeout, the broker
+/// records that, and keeps what the call uses until Broker::poll or Broker::close finds that the
+/// thread has left.
 ///
 /// Threads: call it on the thread that opened the broker, or serialise the calls with it. Do not
 /// call it while a graph runs a job of this instance. Functions that say that they are thread-safe

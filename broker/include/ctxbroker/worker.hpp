@@ -82,7 +82,7 @@ struct WorkerExit {
   std::string output;  ///< What the process printed last: at most 4 KiB.
 };
 
-/// Takes a notification of a worker's. The bytes are valid during the call, and untrusted.
+/// Takes a worker's notification. The bytes are valid during the call, and untrusted.
 using WorkerNotification =
     std::function<void(std::uint32_t type, const void* data, std::size_t bytes)>;
 
@@ -227,8 +227,8 @@ class CTXB_API Worker {
   /// Lends the worker a block of memory, which is filled with zeros. Each later process gets the
   /// same block with its handle and its contents. At most 4,096 blocks are lent at a time.
   ///
-  /// @throws Error  `invalid_argument` for 0 bytes; `out_of_memory`; `wrong_state` for too many
-  ///                blocks; what call throws.
+  /// @throws Error  `invalid_argument` for 0 bytes; `out_of_host_memory`; `system_limit`;
+  ///                `wrong_state` for too many blocks; what call throws.
   [[nodiscard]] WorkerBuffer lend(std::size_t bytes);
 
   /// Whether a handle that came from the worker names a block that is lent to it now, at least this

@@ -26,7 +26,7 @@ constexpr std::size_t page_alignment = 4096;                // bytes, as with NV
 constexpr std::size_t fill_wholly = std::size_t(64) << 20;  // bytes
 constexpr std::size_t fill_at_least = std::size_t(1) << 20;
 
-// Device memory of a context's, charged to its device.
+// A context's device memory, charged to its device.
 struct DeviceCharge : BlockCharge {
   DeviceCharge(Device& of, std::size_t its_bytes) : device(of), bytes(its_bytes) {
     require(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);

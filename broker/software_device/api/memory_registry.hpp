@@ -84,7 +84,7 @@ class MemoryRegistry {
   // that whoever reads what was never written notices. CUDA_ERROR_OUT_OF_MEMORY.
   std::shared_ptr<Block> allocate(Block::Kind kind, Context& context, std::size_t bytes,
                                   unsigned host_flags);
-  // The same, with a charge of the caller's and of no context.
+  // The same, with the caller's charge and no context.
   std::shared_ptr<Block> allocate_charged(Block::Kind kind, Device& device, std::size_t bytes,
                                           std::shared_ptr<BlockCharge> charge);
   // Memory that somebody else holds.

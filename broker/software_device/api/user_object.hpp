@@ -17,7 +17,7 @@ class UserObject {
   // CUDA_ERROR_INVALID_VALUE for a count of none or of more than there can be.
   void retain(unsigned count);
   // With the last reference the object leaves the process's table, and its function is called on a
-  // thread of the driver's. More than there are: CUDA_ERROR_INVALID_VALUE, and nothing changes.
+  // driver thread. More than there are: CUDA_ERROR_INVALID_VALUE, and nothing changes.
   void release(unsigned count);
 
   CUuserObject handle = nullptr;

@@ -5,6 +5,8 @@
 #include <array>
 #include <string>
 
+#include "observe/system_failure.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -19,7 +21,13 @@ std::size_t wanted_of(const ReadyContexts& wanted, LeaseKind kind) noexcept {
 ContextFiller::ContextFiller(const std::vector<std::unique_ptr<UsedDevice>>& devices,
                              ReadyContexts wanted, const TenantIdentity& host)
     : devices_(devices), wanted_(wanted), host_(host) {
-  if (wanted_.green > 0 || wanted_.private_own > 0) thread_ = std::thread([this] { run(); });
+  if (wanted_.green == 0 && wanted_.private_own == 0) return;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    throw system_failure(error.code().value(),
+                         std::string("no thread can make contexts ahead: ") + error.what());
+  }
 }
 
 ContextFiller::~ContextFiller() {

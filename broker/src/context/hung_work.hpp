@@ -6,8 +6,8 @@
 // work of the family is done, so one hung kernel holds up every tenant in it. Each family has one
 // HungWork. Whatever the broker ends in a lease goes through HungWork::end, which ends the thing or
 // puts it off, and so does what a tenant ends through the gate, except for contexts, graphs and
-// pools, whose policies do more. Loading a module may wait for hung work as well, and is not
-// covered.
+// pools, for which the gate's rules do more. Loading a module may wait for hung work as well, and
+// is not covered.
 #pragma once
 
 #include <atomic>

@@ -63,13 +63,20 @@ namespace {
 
 template <typename Memory>
 Memory registered(const std::shared_ptr<Lease>& lease, void* pages, std::uint64_t bytes) {
-  return made<Memory, void*>(
-      lease, "cuMemHostRegister_v2", "a pinned host buffer of " + std::to_string(bytes) + " bytes",
-      [&](void** handle) {
-        *handle = pages;
-        return lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
-      },
-      bytes);
+  try {
+    return made<Memory, void*>(
+        lease, "cuMemHostRegister_v2",
+        "a pinned host buffer of " + std::to_string(bytes) + " bytes",
+        [&](void** handle) {
+          *handle = pages;
+          return lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+        },
+        bytes);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::out_of_memory) throw;
+    // The pages are the host's: it is not the device that has no more memory.
+    throw Error(ErrorKind::out_of_host_memory, error.message(), error.origin());
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "context/shared_memory.hpp"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include <string>
 #include <system_error>
 #include <utility>
+
+#include "observe/system_failure.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -40,8 +43,8 @@ int write_ipc_file(const IpcFile& content) {
   }
   const int why = errno;
   if (file >= 0) close(file);
-  throw Error(ErrorKind::out_of_memory, "no descriptor of shared memory can be made: " +
-                                            std::generic_category().message(why));
+  throw system_failure(
+      why, "no descriptor of shared memory can be made: " + std::generic_category().message(why));
 }
 
 // Any process may have sent the descriptor. Only files in memory have seals, and reading these
@@ -230,9 +233,22 @@ class Maker {
                "cannot make shared memory of " + std::to_string(made_.bytes) + " bytes");
   }
 
+  // Throws if the process has no free descriptor. A driver says only that something is short.
+  static void check_descriptors(const std::string& doing) {
+    const int tried = eventfd(0, EFD_CLOEXEC);
+    if (tried < 0) {
+      const int why = errno;
+      throw system_failure(why, doing + ": " + std::generic_category().message(why));
+    }
+    close(tried);
+  }
+
   // Nothing that the host may get wrong says anything about the lease.
   void check_call(CUresult status, const char* call, const std::string& doing) {
     if (loses_context(status)) lease_.report_status(status);
+    if (status == CUDA_ERROR_OUT_OF_MEMORY || status == CUDA_ERROR_OPERATING_SYSTEM) {
+      check_descriptors(doing);
+    }
     check(driver_, status, call, lease_.owner(), [&] { return doing; });
   }
 

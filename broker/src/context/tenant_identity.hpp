@@ -47,16 +47,21 @@ class HungFamilies {
 };
 
 struct TenantIdentity {
-  TenantIdentity(TenantId its_id, std::string its_name, const Recorder* its_recorder)
+  TenantIdentity(TenantId its_id, std::string its_name,
+                 std::shared_ptr<const Recorder> its_recorder)
       : id(its_id),
         name(std::move(its_name)),
         lasting_name(lasting(name)),
-        recorder(its_recorder) {}
+        recorder(std::move(its_recorder)) {}
+  // Borrows the recorder, which must outlive the tenant.
+  TenantIdentity(TenantId its_id, std::string its_name, const Recorder* its_recorder)
+      : TenantIdentity(its_id, std::move(its_name),
+                       std::shared_ptr<const Recorder>(std::shared_ptr<void>(), its_recorder)) {}
 
   TenantId id;
   std::string name;                                  // the plug-in library's name, or "host"
   const char* lasting_name;                          // the same, until the process ends
-  const Recorder* recorder = nullptr;                // borrowed; outlives the tenant
+  std::shared_ptr<const Recorder> recorder;          // or null
   mutable std::atomic<std::uint64_t> strikes{0};     // all that this tenant ever got
   mutable Repeats repeats;                           // of strikes and of what is logged once
   mutable std::atomic<GatedTenant*> gated{nullptr};  // what the gate knows of it, if it is in force

@@ -31,7 +31,7 @@ using ctxbroker::detail::taken;
 
 constexpr std::uint32_t most_elements = 65536;  // of an array; a larger count is garbage
 
-// Calls `read` with each element of an array of the caller's.
+// Calls `read` with each element of the caller's array.
 template <typename Struct, typename Read>
 void read_all(const Struct* first, std::uint32_t count, const char* complaint, Read&& read) {
   if (count == 0) return;

@@ -85,10 +85,10 @@ std::optional<HostDelayLine> delay_by(std::uint64_t delay, std::uint32_t longest
   constexpr std::uint64_t most_bytes = std::uint64_t{1} << 26;
   all_bytes += delay * rows * sizeof(float);
   if (all_bytes > most_bytes) {
-    throw Error(ErrorKind::out_of_memory,
+    throw Error(ErrorKind::over_limit,
                 "graph: the delays in the host's process take more than " +
                     std::to_string(most_bytes) +
-                    " bytes, because the plug-ins report such latencies");
+                    " bytes, because the plug-ins report such latencies; leave one of them out");
   }
   return HostDelayLine(delay, longest, rows);
 }

@@ -57,7 +57,7 @@ class HostDelayLine {
 };
 
 // Adds its bytes to `all_bytes`; without a delay, there is none. Plug-ins of another process say
-// how large the delay is, and this process pays for it: throws Error (out_of_memory) for too much.
+// how large the delay is, and this process pays for it: throws Error (over_limit) for too much.
 std::optional<HostDelayLine> delay_by(std::uint64_t delay, std::uint32_t longest,
                                       std::uint32_t rows, std::uint64_t& all_bytes);
 
@@ -106,7 +106,7 @@ class DelayLines {
   static DelayLine* line(MaybeLine& one) noexcept { return one ? &*one : nullptr; }
 
   std::vector<std::vector<MaybeLine>> inputs_;     // of each node
-  std::vector<MaybeLine> outputs_;                 // of the host's
+  std::vector<MaybeLine> outputs_;                 // one for each output of the host
   std::vector<std::optional<HostDelayLine>> dry_;  // of each value; empty: none is wanted
   std::vector<std::uint64_t> latencies_, before_;  // of each node
   std::uint64_t total_ = 0;

@@ -57,7 +57,7 @@ void Graph::Impl::mark_in_flight(const std::vector<bool>& is_in_flight) noexcept
   }
 }
 
-// Work that hangs uses memory of other nodes and of the host's, and they may be in other families
+// Work that hangs uses memory of the host and of other nodes, and they may be in other families
 // of contexts. None of it is freed before the work has ended.
 void Graph::Impl::keep_memory_for(Index hung) noexcept {
   const Lease& lease = *nodes[hung].lease;

@@ -29,7 +29,7 @@ struct DevicePorts {
   std::shared_ptr<Lease> lease;  // of that tenant, as it is now
 };
 
-// Tells the host, on a thread of the driver's, that all of a job's work is done. Work that hangs
+// Tells the host, on a driver thread, that all of a job's work is done. Work that hangs
 // may end after the graph has: then whoever comes last deletes this, and nobody is told.
 class DoneCall {
  public:

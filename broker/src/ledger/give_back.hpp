@@ -46,7 +46,7 @@ struct Reason {
 
 // Ends all that a holder leaves, in the order of Kind, which the driver needs. This is the one way
 // in which things end that nobody ends by name. What has to wait for work that hangs is put off,
-// and stays counted until it has ended. Returns the first status of the driver's that is a failure.
+// and stays counted until it has ended. Returns the first failure that the driver answered.
 // Throws std::bad_alloc.
 CUresult give_back(const Holder& holder, const Reason& reason, const EndLeftThing& end);
 // For what the broker made in leases.

@@ -57,7 +57,7 @@ struct Handling {
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Handling handling;
 
-// When a thread ends that has a stack of the broker's.
+// When a thread ends that has a stack from the broker.
 void take_signal_stack(void* memory) {
   stack_t current{};
   if (sigaltstack(nullptr, &current) == 0 && current.ss_sp == memory) {

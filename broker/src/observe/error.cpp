@@ -11,14 +11,14 @@ namespace ctxbroker {
 namespace {
 
 // In the order of the enumeration.
-constexpr std::array<const char*, 22> kind_names{
-    "invalid-argument", "wrong-state",   "driver-choice",     "no-driver",         "no-device",
-    "driver-call",      "out-of-memory", "context-lost",      "lease-unavailable", "kernel-image",
-    "plugin-not-found", "plugin-load",   "plugin-entry",      "plugin-version",    "plugin-init",
-    "plugin-failed",    "policy",        "unknown-parameter", "parameter-value",   "output-file",
-    "needs-gpu",        "preset",
+constexpr std::array<const char*, 25> kind_names{
+    "invalid-argument", "wrong-state",   "driver-choice",      "no-driver",         "no-device",
+    "driver-call",      "out-of-memory", "context-lost",       "lease-unavailable", "kernel-image",
+    "plugin-not-found", "plugin-load",   "plugin-entry",       "plugin-version",    "plugin-init",
+    "plugin-failed",    "policy",        "unknown-parameter",  "parameter-value",   "output-file",
+    "needs-gpu",        "preset",        "out-of-host-memory", "system-limit",      "over-limit",
 };
-static_assert(kind_names.size() == static_cast<std::size_t>(ErrorKind::preset) + 1);
+static_assert(kind_names.size() == static_cast<std::size_t>(ErrorKind::over_limit) + 1);
 
 // " [cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (2); device 0; blur]", or nothing.
 std::string in_words(const Error::Origin& origin) {

@@ -17,7 +17,7 @@ namespace detail {
 
 void Recorder::record(Severity severity, TenantId tenant, const std::string& tenant_name,
                       const char* topic, std::string text) const noexcept {
-  if (!sink_) return;
+  if (!has_sink_) return;
   const struct Speaking {
     explicit Speaking(std::atomic<int>& count) noexcept : all(count) { ++all; }
     ~Speaking() { --all; }
@@ -41,6 +41,7 @@ void Recorder::record(Severity severity, TenantId tenant, const std::string& ten
 void Recorder::close() noexcept {
   closed_ = true;
   while (speaking_ != 0) std::this_thread::yield();
+  sink_ = nullptr;
 }
 
 }  // namespace detail

@@ -10,23 +10,25 @@
 
 namespace ctxbroker::detail {
 
-// Thread-safe: it only reads its sink.
+// Any thread.
 class Recorder {
  public:
   Recorder() = default;
-  explicit Recorder(RecordSink sink) : sink_(std::move(sink)) {}
+  explicit Recorder(RecordSink sink) : sink_(std::move(sink)), has_sink_(sink_ != nullptr) {}
 
   // `topic` is static text. A sink that throws loses the record, nothing else.
   void record(Severity severity, TenantId tenant, const std::string& tenant_name, const char* topic,
               std::string text) const noexcept;
 
-  bool listening() const noexcept { return static_cast<bool>(sink_) && !closed_; }
+  bool listening() const noexcept { return has_sink_ && !closed_; }
 
-  // The sink is not called any more, by any thread, when this returns. Not from within the sink.
+  // Ends the sink: when this returns, no thread is in it, nobody will call it, and what it held is
+  // given back. Not from within the sink.
   void close() noexcept;
 
  private:
-  RecordSink sink_;
+  RecordSink sink_;  // read by a thread that is counted in speaking_
+  bool has_sink_ = false;
   mutable std::atomic<int> speaking_{0};
   std::atomic<bool> closed_{false};
 };

@@ -35,6 +35,7 @@ struct Activation {
   FrameRanges frames;                    // of each input; empty until somebody asks
   std::optional<std::uint64_t> latency;  // frames; none until somebody asks
   CUstream stream = nullptr;             // lent to the plug-in with each job
+  std::unique_ptr<Activation> earlier;   // another one that ended while a call was inside
   JobGraph job_graph;                    // last, so that it ends first
 
   // The holder of what this activation has in the ledger.

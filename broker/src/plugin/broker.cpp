@@ -78,6 +78,7 @@ Broker& Broker::operator=(Broker&& other) noexcept {
 
 Broker::~Broker() {
   if (impl_ == nullptr) return;
+  impl_->drop_left_instances();
   try {
     const std::string alive = impl_->alive();
     if (alive.empty()) {
@@ -94,6 +95,7 @@ Broker::~Broker() {
 
 void Broker::close() {
   if (impl_ == nullptr) return;
+  impl_->drop_left_instances();
   if (const std::string alive = impl_->alive(); !alive.empty()) {
     throw Error(ErrorKind::wrong_state,
                 "the broker cannot be closed while it is used by " + alive + "; end them first");
@@ -148,7 +150,7 @@ PluginInstance Broker::create(const PluginLibrary& library, std::string_view plu
   }
   detail::check(options);
   const std::size_t index = library.impl_->index_of(plugin);
-  return PluginInstance(std::make_unique<detail::Instance>(
+  return PluginInstance(detail::Instance::make(
       broker, library.impl_, index, broker.settings_for(*library.impl_, index, options)));
 }
 

@@ -38,8 +38,8 @@ void name_owners(const DriverTable& driver, int brokers) noexcept {
 
 BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate)
     : options_(std::move(options)),
-      recorder_(std::move(options_.records)),
-      host_(std::make_shared<const TenantIdentity>(host_tenant, "host", &recorder_)),
+      recorder_{std::make_shared<Recorder>(std::move(options_.records))},
+      host_(std::make_shared<const TenantIdentity>(host_tenant, "host", recorder_.recorder)),
       main_thread_(std::this_thread::get_id()),
       driver_(std::move(driver)),
       gate_(std::move(gate)) {
@@ -65,7 +65,7 @@ bool BrokerImpl::shut_down() noexcept {
     if (!leases_ || leases_->shut_down()) return true;
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
   }
-  recorder_.close();
+  recorder_.recorder->close();
   return false;
 }
 
@@ -104,7 +104,7 @@ std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& pat
   // A file that was deleted may have left its number to another one.
   if (tenant == nullptr || tenant->name != library_name(canonical)) {
     tenant = std::make_shared<const TenantIdentity>(next_tenant_id(), library_name(canonical),
-                                                    &recorder_);
+                                                    recorder_.recorder);
   }
   auto library = std::make_shared<LoadedLibrary>(*this, tenant, canonical);
   libraries_[id] = library;
@@ -115,7 +115,8 @@ std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
                                                     const TenantOptions& options) {
   static_cast<void>(driver());  // throws without one
   auto tenant = std::make_shared<TenantImpl>(
-      *this, std::make_shared<const TenantIdentity>(next_tenant_id(), std::move(name), &recorder_),
+      *this,
+      std::make_shared<const TenantIdentity>(next_tenant_id(), std::move(name), recorder_.recorder),
       options);
   const std::lock_guard lock(main_mutex_);  // a graph may be asking for suspects
   std::erase_if(opened_, [](const auto& one) { return !is_open(one); });
@@ -153,8 +154,28 @@ void BrokerImpl::remove(Instance& instance) noexcept {
   instances_.erase(&instance);
 }
 
+void BrokerImpl::keep(std::unique_ptr<Instance> ended) noexcept {
+  ended->tenant().log(Severity::warning, "plugin", [&] {
+    return "a thread of plug-in " + ended->description().short_name +
+           " is inside a call after destroy; what is left of the instance stays until the thread "
+           "has left";
+  });
+  const std::lock_guard lock(main_mutex_);
+  Instance* const kept = ended.release();
+  try {
+    kept_.emplace_back(kept);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it stays for ever
+  }
+}
+
+void BrokerImpl::drop_left_instances() noexcept {
+  const std::lock_guard lock(main_mutex_);
+  std::erase_if(kept_, [](const auto& ended) { return ended->is_left(); });
+}
+
 void BrokerImpl::poll_instances() noexcept {
   const std::lock_guard lock(main_mutex_);
+  drop_left_instances();
   for (Instance* const instance : instances_) instance->poll();
 }
 

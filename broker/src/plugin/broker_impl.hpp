@@ -76,6 +76,9 @@ class BrokerImpl {
   // Adds and removes an instance that is alive, so that close can refuse and poll can reach it.
   void add(Instance& instance);
   void remove(Instance& instance) noexcept;
+  // Keeps an instance that has ended until the threads of its plug-in have left it.
+  void keep(std::unique_ptr<Instance> ended) noexcept;
+  void drop_left_instances() noexcept;
   void poll_instances() noexcept;
   // One thread at a time calls [main] functions of plug-ins: the host's main one, or one that runs
   // a graph whose plug-ins have to be activated again. Such a function may lead to another one.
@@ -100,7 +103,11 @@ class BrokerImpl {
  private:
   KeptEnvironment environment_;  // as it was before plug-ins came in
   BrokerOptions options_;
-  Recorder recorder_;
+  // Ends after all that speaks to the host. Threads of plug-ins may still own the recorder then.
+  struct OpenRecorder {
+    std::shared_ptr<Recorder> recorder;
+    ~OpenRecorder() { recorder->close(); }
+  } recorder_;
   // Shared, because leases of the host may outlive the last Tenant object for it.
   std::shared_ptr<const TenantIdentity> host_;
   std::thread::id main_thread_;
@@ -119,8 +126,9 @@ class BrokerImpl {
   // The handle of Broker::host: its count is that of the host's Tenant objects.
   std::weak_ptr<TenantImpl> host_handle_;
   mutable std::recursive_mutex main_mutex_;
-  std::set<Instance*> instances_;        // under main_mutex_
-  std::optional<std::size_t> suspects_;  // under main_mutex_
+  std::set<Instance*> instances_;                // under main_mutex_
+  std::vector<std::unique_ptr<Instance>> kept_;  // under main_mutex_
+  std::optional<std::size_t> suspects_;          // under main_mutex_
   std::atomic<int> graphs_{0};
 };
 

@@ -78,6 +78,12 @@ ctxb_status status_of(ErrorKind kind) noexcept {
       return CTXB_ERROR_UNAVAILABLE;
     case ErrorKind::out_of_memory:
       return CTXB_ERROR_OUT_OF_DEVICE_MEMORY;
+    case ErrorKind::out_of_host_memory:
+      return CTXB_ERROR_OUT_OF_HOST_MEMORY;
+    case ErrorKind::system_limit:
+      return CTXB_ERROR_SYSTEM_LIMIT;
+    case ErrorKind::over_limit:
+      return CTXB_ERROR_UNSUPPORTED;
     case ErrorKind::context_lost:
       return CTXB_ERROR_CONTEXT_LOST;
     case ErrorKind::driver_call:

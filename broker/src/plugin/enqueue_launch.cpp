@@ -254,7 +254,7 @@ const Kernel* ready_for_driver(const Instance& instance, const ctxb_launch* laun
 
 ctxb_status launch_kernel(const ctxb_host* host, const ctxb_launch* launch,
                           const ctxb_launch_options* options) noexcept {
-  Instance* const instance = instance_of(host);
+  Instance* const instance = running_instance(host);
   const Kernel* const kernel =
       instance == nullptr ? nullptr : ready_for_driver(*instance, launch, options);
   if (kernel == nullptr) return launch_with_care(host, launch, options);

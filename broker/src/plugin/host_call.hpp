@@ -70,8 +70,10 @@ ctxb_status contained(Work&& work) noexcept {
 template <typename Work>
 ctxb_status host_call(const ctxb_host* host, const char* function, unsigned int phases,
                       Work&& work) noexcept {
-  Instance* instance = instance_of(host);
-  if (instance == nullptr) return CTXB_ERROR_INVALID_ARGUMENT;
+  const InstanceUse used(host, function, InstanceUse::Of::activation);
+  Instance* const instance = used.instance();
+  if (instance == nullptr)
+    return host == nullptr ? CTXB_ERROR_INVALID_ARGUMENT : CTXB_ERROR_WRONG_STATE;
   const HostFrame frame;
   return contained([&]() -> ctxb_status {
     const Phase phase = instance->phase();

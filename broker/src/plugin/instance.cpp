@@ -46,6 +46,10 @@ ErrorKind kind_of_status(ctxb_status status) noexcept {
   switch (status) {
     case CTXB_ERROR_OUT_OF_DEVICE_MEMORY:
       return ErrorKind::out_of_memory;
+    case CTXB_ERROR_OUT_OF_HOST_MEMORY:
+      return ErrorKind::out_of_host_memory;
+    case CTXB_ERROR_SYSTEM_LIMIT:
+      return ErrorKind::system_limit;
     case CTXB_ERROR_NO_KERNEL_IMAGE:
       return ErrorKind::kernel_image;
     case CTXB_ERROR_CONTEXT_LOST:
@@ -75,14 +79,27 @@ Instance::Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, s
       settings_(std::move(settings)),
       parameters_(description_.parameters),
       budget_(settings_.memory_budget),
-      host_(make_host_side(*this, broker.host_name().c_str(), broker.host_version().c_str())) {
-  const Driver& driver = broker_.driver();
-  check_driver(driver, description_);
-  check_device(driver, description_, settings_.device);
-  lease_ = broker_.leases().get(library_->tenant(), lease_request());
-  make_object();
-  phase_.store(Phase::idle, std::memory_order_release);
-  broker_.add(*this);
+      host_(HostSide::make(*this, library_->tenant(), lasting_id_, lasting(broker.host_name()),
+                           lasting(broker.host_version()))) {}
+
+std::unique_ptr<Instance> Instance::make(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library,
+                                         std::size_t index, InstanceSettings settings) {
+  const Driver& driver = broker.driver();
+  const PluginDescription& plugin = library->record(index).description;
+  check_driver(driver, plugin);
+  check_device(driver, plugin, settings.device);
+  std::unique_ptr<Instance> made(
+      new Instance(broker, std::move(library), index, std::move(settings)));
+  try {
+    made->lease_ = broker.leases().get(made->library_->tenant(), made->lease_request());
+    made->make_object();
+    made->phase_.store(Phase::idle, std::memory_order_release);
+    broker.add(*made);
+  } catch (...) {
+    end(std::move(made));
+    throw;
+  }
+  return made;
 }
 
 // A tenant has one lease on a device: what any plug-in of the library needs counts.
@@ -114,16 +131,25 @@ LeaseInfo Instance::lease_info() const {
   return info;
 }
 
+void Instance::end(std::unique_ptr<Instance> instance) noexcept {
+  Instance& ending = *instance;
+  ending.deactivate();
+  if (ending.object_ != nullptr) {
+    ending.call_main(Phase::idle, ending.nowhere(), "destroy",
+                     [&] { ending.object_->destroy(ending.object_); });
+  }
+  ending.broker_.remove(ending);
+  if (!ending.host_.end(ending.broker_.end_timeout())) ending.broker_.keep(std::move(instance));
+}
+
 Instance::~Instance() {
-  deactivate();
-  call_main(Phase::idle, nowhere(), "destroy", [&] { object_->destroy(object_); });
-  broker_.remove(*this);
+  for (; entered_ != nullptr; entered_ = std::move(entered_->earlier)) take_back_held(*entered_);
 }
 
 void Instance::make_object() {
   const ctxb_plugin* made = nullptr;
   const CallOutcome outcome = call_main(Phase::creating, nowhere(), "create", [&] {
-    made = library_->factory().create(static_cast<std::uint32_t>(index_), &host_.host);
+    made = library_->factory().create(static_cast<std::uint32_t>(index_), host_.host());
   });
   if (made == nullptr || !outcome.ran()) throw failure("create", outcome, CTXB_ERROR);
   const bool readable = is_valid(made, CTXB_BYTES_THROUGH(ctxb_plugin, get_extension));

@@ -47,8 +47,11 @@ const char* to_string(Phase phase) noexcept;
 class Instance {
  public:
   // Throws Error: no_device, kernel_image, plugin_failed, driver_call and the lease's.
-  Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, std::size_t index,
-           InstanceSettings settings);
+  static std::unique_ptr<Instance> make(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library,
+                                        std::size_t index, InstanceSettings settings);
+  // Ends it. If a thread of the plug-in stays inside a call for longer than `end_timeout`, the
+  // broker keeps the rest of it until the thread has left.
+  static void end(std::unique_ptr<Instance> instance) noexcept;
   ~Instance();
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
@@ -169,7 +172,12 @@ class Instance {
   bool is_process_thread() const noexcept;
   void strike(const char* function, const char* what) noexcept;
 
+  // Once it has ended: false while a thread of the plug-in is inside it.
+  bool is_left() const noexcept { return host_.is_left(); }
+
  private:
+  Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, std::size_t index,
+           InstanceSettings settings);
   std::uint64_t launches() const noexcept {
     return counters_.launches.load(std::memory_order_relaxed);
   }
@@ -193,7 +201,8 @@ class Instance {
   void answer_callback() noexcept;
   void end_activation() noexcept;
   void end_lost_activation(bool told) noexcept;
-  void take_back_held() noexcept;
+  void release_activation() noexcept;
+  void take_back_held(const Activation& activation) noexcept;
   void wait_for_work() noexcept;
   LeaseRequest lease_request() const;
   void renew_lost_lease();
@@ -225,7 +234,7 @@ class Instance {
   Budget budget_;
   Counters counters_;
   FailureRecord failures_;
-  HostSide host_;
+  HostSide& host_;
   const ctxb_plugin* object_ = nullptr;
   const ctxb_state_extension* state_ = nullptr;
   const ctxb_latency_extension* latency_ = nullptr;
@@ -235,6 +244,7 @@ class Instance {
   const ctxb_regions_extension* regions_ = nullptr;
   std::shared_ptr<LeaseModules> modules_;  // of the lease that the activation is in
   std::unique_ptr<Activation> activation_;
+  std::unique_ptr<Activation> entered_;  // the newest of those that ended while a call was inside
   std::atomic<Phase> phase_{Phase::creating};
   std::atomic<std::thread::id> main_thread_{};     // inside a [main] function of this instance
   std::atomic<std::thread::id> process_thread_{};  // inside process
@@ -257,6 +267,7 @@ CallOutcome Instance::call_main(const GuardTarget& target, const char* function,
   const std::lock_guard lock(broker_.main_mutex());
   const std::thread::id outer =
       main_thread_.exchange(std::this_thread::get_id(), std::memory_order_acq_rel);
+  const RunningSide running(host_);
   const CallOutcome outcome = call_plugin(target, call(function), std::forward<Function>(body));
   main_thread_.store(outer, std::memory_order_release);
   say_replaced_handlers(tenant());

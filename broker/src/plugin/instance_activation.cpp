@@ -151,13 +151,18 @@ void Instance::deactivate() noexcept {
   answer_callback();
   if (lease_->can_wait()) wait_for_work();
   phase_.store(Phase::idle, std::memory_order_release);
-  if (lease_->lost()) {
-    end_lost_activation(before == Phase::lost);
+  CallOutcome outcome{CUDA_ERROR_CONTEXT_IS_DESTROYED};
+  if (!lease_->lost()) {
+    outcome = call_main(Phase::deactivating, lease_->target(), "deactivate",
+                        [&] { object_->deactivate(object_); });
+    lease_->report_status(outcome.entered);
+  }
+  if (outcome.entered != CUDA_SUCCESS) {  // the plug-in was not called
+    end_lost_activation(before == Phase::lost || !lease_->lost());
     return;
   }
-  call_main(Phase::deactivating, lease_->target(), "deactivate",
-            [&] { object_->deactivate(object_); });
-  if (budget_.held() != 0) {
+  // After a loss, the host has refused to release. Nothing was refused if there is none by now.
+  if (budget_.held() != 0 && !lease_->lost()) {
     strike("deactivate", ("forgot " + std::to_string(budget_.held()) +
                           " bytes of device memory; the host gave them back")
                              .c_str());
@@ -188,24 +193,39 @@ void Instance::hang(Lease& lease, CUstream stream) noexcept {
 void Instance::end_activation() noexcept {
   // A failed activate may have work in flight on what is about to be freed.
   if (in_flight() && lease_->can_wait()) wait_for_work();
-  take_back_held();
-  activation_.reset();
+  release_activation();
 }
 
-void Instance::take_back_held() noexcept {
-  try {
-    give_back(holder(), {tenant(), lease_->table()});
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the context's end frees the rest
+// A call that another thread of the plug-in is inside of keeps the activation.
+void Instance::release_activation() noexcept {
+  if (host_.wait_until_activation_is_left(broker_.end_timeout())) {
+    take_back_held(*activation_);
+    activation_.reset();
+  } else {
+    tenant().log(Severity::warning, "plugin", [&] {
+      return "a thread of plug-in " + description_.short_name +
+             " is inside a call after deactivate; what the activation holds stays until the "
+             "instance has ended and the thread has left";
+    });
+    activation_->earlier = std::move(entered_);
+    entered_ = std::move(activation_);
   }
   budget_.clear();
 }
 
-// The plug-in forgets; the broker gives back what outlives the context, and forgets the rest.
+void Instance::take_back_held(const Activation& activation) noexcept {
+  try {
+    give_back(activation.holder(), {tenant(), activation.lease->table()});
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the context's end frees the rest
+  }
+}
+
+// The lease is lost, or cannot be entered. The plug-in forgets; the broker gives back what outlives
+// the context, and forgets the rest.
 void Instance::end_lost_activation(bool told) noexcept {
   if (!told) tell_loss();
   call_main(Phase::deactivating, nowhere(), "deactivate", [&] { object_->deactivate(object_); });
-  take_back_held();
-  activation_.reset();
+  release_activation();
   set_in_flight(false);
 }
 

@@ -55,6 +55,7 @@ void Instance::ask_region(const char* function, const std::vector<ctxb_rectangle
     throw failure(function, refused.outcome, refused.status);
   }
   ctxb_status status = CTXB_ERROR;
+  const RunningSide running(host_);
   const CallOutcome outcome =
       call_plugin(nowhere(), call(function), [&] { status = ask(question); });
   phase_.store(Phase::active, std::memory_order_release);

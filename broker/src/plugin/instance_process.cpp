@@ -43,6 +43,7 @@ Instance::Processed Instance::call_process(const ctxb_job& job) noexcept {
   const std::uint64_t launched = launches();
   launches_before_job_ = launched;
   Processed processed;
+  const RunningSide running(host_);
   processed.outcome = call_plugin(activation_->lease->target(), call("process"),
                                   [&] { processed.status = object_->process(object_, &job); });
   count_launches_since(launched, *activation_->lease);

@@ -6,6 +6,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "plugin/instance.hpp"
+#include "plugin/state_streams.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -15,42 +16,21 @@ constexpr std::uint64_t largest_state = std::uint64_t{1} << 30;  // bytes
 // made one would hide the plug-ins that get them wrong.
 constexpr std::uint64_t largest_piece = 4096;
 
-struct Writer {
-  ctxb_output_stream stream;
-  std::vector<std::byte>* bytes;
-};
-
-struct Reader {
-  ctxb_input_stream stream;
-  const std::vector<std::byte>* bytes;
-  std::size_t position;
-};
+void strike_use(const ctxb_host* host, const char* function, const char* text) noexcept {
+  const InstanceUse used(host, function);
+  if (used.instance() == nullptr) return;  // that was a strike
+  const HostFrame frame;
+  used.instance()->strike(function, text);
+}
 
 std::int64_t write(const ctxb_output_stream* stream, const void* source, std::uint64_t bytes) {
-  if (stream == nullptr || stream->data == nullptr || source == nullptr || bytes == 0) return -1;
-  auto& target = *static_cast<Writer*>(stream->data)->bytes;
-  const std::uint64_t piece = std::min(bytes, largest_piece);
-  if (target.size() + piece > largest_state) return -1;
-  try {
-    const auto* from = static_cast<const std::byte*>(source);
-    target.insert(target.end(), from, from + piece);
-  } catch (const std::bad_alloc&) {
-    return -1;
-  }
-  return static_cast<std::int64_t>(piece);
+  if (stream == nullptr || stream->data == nullptr) return -1;
+  return static_cast<StateStreams*>(stream->data)->write(source, bytes);
 }
 
 std::int64_t read(const ctxb_input_stream* stream, void* destination, std::uint64_t bytes) {
-  if (stream == nullptr || stream->data == nullptr || destination == nullptr || bytes == 0) {
-    return -1;
-  }
-  auto& reader = *static_cast<Reader*>(stream->data);
-  const std::uint64_t left = reader.bytes->size() - reader.position;
-  const std::uint64_t piece = std::min({bytes, largest_piece, left});
-  if (piece == 0) return 0;
-  std::memcpy(destination, reader.bytes->data() + reader.position, piece);
-  reader.position += piece;
-  return static_cast<std::int64_t>(piece);
+  if (stream == nullptr || stream->data == nullptr) return -1;
+  return static_cast<StateStreams*>(stream->data)->read(destination, bytes);
 }
 
 void check_idle(const Instance& instance, const char* what) {
@@ -62,15 +42,60 @@ void check_idle(const Instance& instance, const char* what) {
 
 }  // namespace
 
+StateStreams::StateStreams(const ctxb_host* its_host) noexcept
+    : output{sizeof output, this, detail::write},
+      input{sizeof input, this, detail::read},
+      host_(its_host) {}
+
+std::int64_t StateStreams::write(const void* from, std::uint64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (target_ == nullptr) {
+    strike_use(host_, "write", "refused, because the stream is lent until save returns");
+    return -1;
+  }
+  const std::uint64_t piece = std::min(bytes, largest_piece);
+  if (from == nullptr || bytes == 0 || target_->size() + piece > largest_state) return -1;
+  try {
+    const auto* const first = static_cast<const std::byte*>(from);
+    target_->insert(target_->end(), first, first + piece);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+  return static_cast<std::int64_t>(piece);
+}
+
+std::int64_t StateStreams::read(void* to, std::uint64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (source_ == nullptr) {
+    strike_use(host_, "read", "refused, because the stream is lent until load returns");
+    return -1;
+  }
+  if (to == nullptr || bytes == 0) return -1;
+  const std::uint64_t piece = std::min({bytes, largest_piece, source_->size() - position_});
+  if (piece == 0) return 0;
+  std::memcpy(to, source_->data() + position_, piece);
+  position_ += piece;
+  return static_cast<std::int64_t>(piece);
+}
+
+void StateStreams::lend(std::vector<std::byte>* its_target,
+                        const std::vector<std::byte>* its_source) {
+  const std::lock_guard lock(mutex_);
+  target_ = its_target;
+  source_ = its_source;
+  position_ = 0;
+}
+
 std::vector<std::byte> Instance::save_state() {
   check_idle(*this, "saved");
   std::vector<std::byte> bytes;
   if (state_ == nullptr) return bytes;
-  Writer writer{{sizeof(ctxb_output_stream), nullptr, write}, &bytes};
-  writer.stream.data = &writer;
+  StateStreams& streams = host_.streams();
+  streams.lend(&bytes, nullptr);
   ctxb_status status = CTXB_ERROR;
   const CallOutcome outcome = call_main(Phase::idle, nowhere(), "save",
-                                        [&] { status = state_->save(object_, &writer.stream); });
+                                        [&] { status = state_->save(object_, &streams.output); });
+  streams.lend(nullptr, nullptr);
   if (!outcome.ran() || status != CTXB_OK) throw failure("save", outcome, status);
   return bytes;
 }
@@ -82,11 +107,12 @@ void Instance::load_state(const std::vector<std::byte>& state) {
     throw Error(ErrorKind::plugin_failed,
                 "plug-in " + description_.short_name + " has no state to load", {.call = "load"});
   }
-  Reader reader{{sizeof(ctxb_input_stream), nullptr, read}, &state, 0};
-  reader.stream.data = &reader;
+  StateStreams& streams = host_.streams();
+  streams.lend(nullptr, &state);
   ctxb_status status = CTXB_ERROR;
   const CallOutcome outcome = call_main(Phase::idle, nowhere(), "load",
-                                        [&] { status = state_->load(object_, &reader.stream); });
+                                        [&] { status = state_->load(object_, &streams.input); });
+  streams.lend(nullptr, nullptr);
   if (!outcome.ran() || status != CTXB_OK) throw failure("load", outcome, status);
 }
 

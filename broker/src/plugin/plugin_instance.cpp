@@ -9,8 +9,16 @@ namespace ctxbroker {
 
 PluginInstance::PluginInstance(std::unique_ptr<detail::Instance> impl) : impl_(std::move(impl)) {}
 PluginInstance::PluginInstance(PluginInstance&&) noexcept = default;
-PluginInstance& PluginInstance::operator=(PluginInstance&&) noexcept = default;
-PluginInstance::~PluginInstance() = default;
+
+PluginInstance& PluginInstance::operator=(PluginInstance&& other) noexcept {
+  const PluginInstance old(std::move(*this));
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+
+PluginInstance::~PluginInstance() {
+  if (impl_ != nullptr) detail::Instance::end(std::move(impl_));
+}
 
 const PluginDescription& PluginInstance::description() const& noexcept {
   return impl_->description();

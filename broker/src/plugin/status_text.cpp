@@ -30,6 +30,7 @@ constexpr std::array names{
     CTXB_NAMED(CTXB_ERROR_WRONG_STATE),
     CTXB_NAMED(CTXB_ERROR_DRIVER),
     CTXB_NAMED(CTXB_ERROR_NOT_FOUND),
+    CTXB_NAMED(CTXB_ERROR_SYSTEM_LIMIT),
 };
 #undef CTXB_NAMED
 
@@ -48,6 +49,10 @@ ctxb_status status_for(ErrorKind kind) noexcept {
       return CTXB_ERROR_NO_KERNEL_IMAGE;
     case ErrorKind::out_of_memory:
       return CTXB_ERROR_OUT_OF_DEVICE_MEMORY;
+    case ErrorKind::out_of_host_memory:
+      return CTXB_ERROR_OUT_OF_HOST_MEMORY;
+    case ErrorKind::system_limit:
+      return CTXB_ERROR_SYSTEM_LIMIT;
     case ErrorKind::context_lost:
       return CTXB_ERROR_CONTEXT_LOST;
     default:

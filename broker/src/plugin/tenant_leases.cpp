@@ -37,7 +37,10 @@ CUresult status_of(const Error& error) noexcept {
     case ErrorKind::no_device:
       return CUDA_ERROR_INVALID_DEVICE;
     case ErrorKind::out_of_memory:
+    case ErrorKind::out_of_host_memory:
       return CUDA_ERROR_OUT_OF_MEMORY;
+    case ErrorKind::system_limit:
+      return CUDA_ERROR_OPERATING_SYSTEM;
     default:
       return error.origin().status != 0 ? static_cast<CUresult>(error.origin().status)
                                         : CUDA_ERROR_NOT_PERMITTED;
@@ -107,7 +110,7 @@ int TenantImpl::find_unused_device(CUcontext context) noexcept {
   return ended != nullptr ? ended->device_ordinal() : -1;
 }
 
-// The broker's own work, although a call of the tenant's asks for it.
+// The broker's own work, although a tenant's call asks for it.
 bool TenantImpl::relieve(CUcontext context) noexcept {
   const HostFrame frame;
   const int device = find_device(context);

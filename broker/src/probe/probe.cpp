@@ -151,7 +151,7 @@ ProcessExit run_probing_process(const ProbeOptions& options,
   } catch (const std::system_error& error) {
     throw Error(ErrorKind::invalid_argument,
                 std::string("the probing process cannot be started: ") + error.what() +
-                    "; name a program of the host's that calls run_probe");
+                    "; name a program of the host, which calls run_probe");
   }
 }
 

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "process/environment.hpp"
-#include "process/foreign_ends.hpp"
+#include "process/foreign_close.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -100,7 +100,7 @@ pid_t start_child(const std::filesystem::path& program, const std::vector<std::s
   pid_t child = -1;
   int error = 0;
   {
-    const NoForeignEnds none_ends;
+    const NoForeignClose none_close;
     error = ::posix_spawn(&child, words[0].c_str(), &actions, &attributes, pointers(words).data(),
                           pointers(variables).data());
   }

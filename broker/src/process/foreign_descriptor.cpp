@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "process/foreign_ends.hpp"
+#include "process/foreign_close.hpp"
 
 namespace ctxbroker::detail {
 

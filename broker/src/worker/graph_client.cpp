@@ -71,9 +71,9 @@ WorkerOptions worker_options(const WorkerGraphOptions& given,
       sink(named);
     };
   }
-  options.on_exit = [on_exit = given.worker.on_exit, in_charge, done_jobs](const WorkerExit& end) {
+  options.on_exit = [on_exit = given.worker.on_exit, in_charge, done_jobs](const WorkerExit& exit) {
     done_jobs->end();
-    if (on_exit && *in_charge) on_exit(end);
+    if (on_exit && *in_charge) on_exit(exit);
   };
   options.on_notification = [sink = options.records, worker = options.name, done_jobs](
                                 std::uint32_t type, const void* data, std::size_t bytes) {

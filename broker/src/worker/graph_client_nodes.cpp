@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ctxbroker/error.hpp"
+#include "observe/system_failure.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/option_check.hpp"
 #include "worker/graph_client.hpp"
@@ -208,8 +209,8 @@ TimelineSummary GraphClient::write_timeline(const TimelineSink& sink) {
   set_up();
   const Descriptor file(::memfd_create("ctxbroker-timeline", MFD_CLOEXEC));
   if (file.get() < 0) {
-    throw Error(ErrorKind::out_of_memory,
-                "the timeline: " + std::generic_category().message(errno));
+    const int why = errno;
+    throw system_failure(why, "the timeline: " + std::generic_category().message(why));
   }
   const Json answer = ask(graph_timeline, {{"file", pass(file)}});
   const TimelineSummary summary = read([&] {

@@ -187,9 +187,9 @@ void GraphClient::stand_by_with(const std::optional<Settings>& settings) noexcep
     take_settings(*settings);
     if (memory_ > options_.stand_by_memory) {
       leave_settings();
-      throw Error(ErrorKind::out_of_memory, "it takes " + std::to_string(memory_) +
-                                                " bytes of device memory, which is more than "
-                                                "WorkerGraphOptions::stand_by_memory");
+      throw Error(ErrorKind::over_limit, "it takes " + std::to_string(memory_) +
+                                             " bytes of device memory, which is more than "
+                                             "WorkerGraphOptions::stand_by_memory");
     }
     worker_.impl_->tell(Severity::debug, "it is activated, and waits");
   } catch (const std::exception& error) {

@@ -30,7 +30,9 @@ bool attempt(std::string& text, const Work& work) {
     if (error.kind() == ErrorKind::context_lost) throw;
     text = dumped(to_json(error));
   } catch (const std::bad_alloc&) {
-    text = dumped(to_json(Error(ErrorKind::out_of_memory, "the worker has no more memory")));
+    text = dumped(to_json(Error(ErrorKind::out_of_host_memory,
+                                "the worker has no more memory; raise WorkerOptions::memory_limit, "
+                                "or free memory of the system")));
   } catch (const std::exception& error) {
     text = dumped(to_json(Error(ErrorKind::plugin_failed, error.what())));
   }

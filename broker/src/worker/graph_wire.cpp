@@ -51,7 +51,7 @@ Error read_error(const Json& json) {
   origin.status_name = text("status_name");
   origin.device = whole<int>(json.at("device"));
   origin.tenant = text("tenant");
-  const auto kind = enumerator(json.at("kind"), ErrorKind::preset);
+  const auto kind = enumerator(json.at("kind"), ErrorKind::over_limit);
   if (kind == ErrorKind::context_lost) {
     throw json::DocumentError("a process whose context is lost ends, and this one goes on");
   }

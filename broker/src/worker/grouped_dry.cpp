@@ -74,7 +74,7 @@ void GroupedGraph::find_dry_regions(const WiredNode& node) noexcept {
   }
 }
 
-// In memory of the graph's, because an input that is still needed may lie in the host's buffer.
+// In the graph's memory, because an input that is still needed may lie in the host's buffer.
 void GroupedGraph::make_dry(const WiredNode& node) {
   for (const Index value : node.outputs) {
     Samples& made = samples_[value];

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ctxbroker/error.hpp"
+#include "observe/system_failure.hpp"
 #include "worker/packet.hpp"
 #include "worker/worker_impl.hpp"
 
@@ -72,7 +73,7 @@ WorkerBuffer HostSegment::lend(std::size_t bytes) {
     const Descriptor file = sealed_memory("ctxbroker-lent", bytes);
     block->memory = Mapping(file.get(), bytes);
   } catch (const std::system_error& error) {
-    throw Error(ErrorKind::out_of_memory, error.what());
+    throw system_failure(error);
   }
   lent_.push_back(block);
   return WorkerBuffer(std::move(block));

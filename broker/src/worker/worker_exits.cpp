@@ -248,14 +248,14 @@ bool WorkerImpl::finish_early(const Process& process) {
 
 WorkerExit WorkerImpl::describe(WorkerProcess& process, std::optional<int> known) {
   const int status = known.value_or(0);
-  WorkerExit end;
-  end.process_id = process.id;
-  end.in_flight = process.channel.in_flight();
-  end.running = read_running(process.memory.get());
+  WorkerExit exit;
+  exit.process_id = process.id;
+  exit.in_flight = process.channel.in_flight();
+  exit.running = read_running(process.memory.get());
   std::replace(process.last_output.begin(), process.last_output.end(), '\0', ' ');
-  end.output = take_message(process.last_output.c_str());
-  if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
+  exit.output = take_message(process.last_output.c_str());
+  if (WIFEXITED(status)) exit.exit_status = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) exit.signal = WTERMSIG(status);
   std::optional<WorkerExitCause> asked;
   std::string text;
   {
@@ -264,41 +264,41 @@ WorkerExit WorkerImpl::describe(WorkerProcess& process, std::optional<int> known
     text = process.asked_text;
   }
   // A cause that was asked for counts, unless the process exited before.
-  if (asked && (!known || status == -1 || end.signal == SIGKILL)) {
-    end.cause = *asked;
+  if (asked && (!known || status == -1 || exit.signal == SIGKILL)) {
+    exit.cause = *asked;
     if (!known) text += ", and the system has not ended it yet";
-  } else if (end.signal != 0) {
-    end.cause = WorkerExitCause::signal;
-    text = "it was ended by " + signal_name(end.signal);
-    if (end.signal == SIGKILL ? oom_kills() > process.oom_kills : process.channel.memory_short()) {
-      end.cause = WorkerExitCause::out_of_memory;
-      text += end.signal == SIGKILL ? ", because the system was short of memory"
-                                    : " when no more memory was to be had";
+  } else if (exit.signal != 0) {
+    exit.cause = WorkerExitCause::signal;
+    text = "it was ended by " + signal_name(exit.signal);
+    if (exit.signal == SIGKILL ? oom_kills() > process.oom_kills : process.channel.memory_short()) {
+      exit.cause = WorkerExitCause::out_of_memory;
+      text += exit.signal == SIGKILL ? ", because the system was short of memory"
+                                     : " when no more memory was to be had";
     }
   } else if (status == -1) {
     text = "it ended; how is not known, because other code of the host waited for it";
   } else {
-    text = "it ended itself with exit status " + std::to_string(end.exit_status);
+    text = "it ended itself with exit status " + std::to_string(exit.exit_status);
   }
-  end.text = text + in_words(end.running) + in_words(end.in_flight);
-  if (has_stopped(process, end)) end.text += " after its stop";
-  return end;
+  exit.text = text + in_words(exit.running) + in_words(exit.in_flight);
+  if (has_stopped(process, exit)) exit.text += " after its stop";
+  return exit;
 }
 
 // Returns true if the worker has answered the call of its module's stop.
-bool WorkerImpl::has_stopped(const WorkerProcess& process, const WorkerExit& end) {
+bool WorkerImpl::has_stopped(const WorkerProcess& process, const WorkerExit& exit) {
   return process.is_stopping &&
-         std::none_of(end.in_flight.begin(), end.in_flight.end(),
+         std::none_of(exit.in_flight.begin(), exit.in_flight.end(),
                       [](const WorkerCallInFlight& call) { return call.type == stop_type; });
 }
 
 // Returns true if the host wanted this exit. How a process ended is not known if other code of the
 // host has waited for it.
-bool WorkerImpl::is_peaceful(const WorkerProcess& process, const WorkerExit& end) {
+bool WorkerImpl::is_peaceful(const WorkerProcess& process, const WorkerExit& exit) {
   if (process.peaceful) return true;
-  return has_stopped(process, end) &&
-         (end.cause == WorkerExitCause::by_host ||
-          (end.cause == WorkerExitCause::exited && end.exit_status <= 0));
+  return has_stopped(process, exit) &&
+         (exit.cause == WorkerExitCause::by_host ||
+          (exit.cause == WorkerExitCause::exited && exit.exit_status <= 0));
 }
 
 // Nothing: the system does not end the process.
@@ -306,45 +306,45 @@ void WorkerImpl::finish(const Process& process, std::optional<int> status) {
   if (!process->is_reaped) ::kill(-process->id, SIGKILL);  // its children, as in reap
   if (process->output.get() >= 0) static_cast<void>(read_output(*process, true));
   process->channel.end();  // calls that are answered are not in flight any more
-  WorkerExit end = describe(*process, status);
-  const bool crash = publish(*process, end);
+  WorkerExit exit = describe(*process, status);
+  const bool crash = publish(*process, exit);
   if (!process->is_reaped) leaving_.push_back(process);
   if (!crash || !options_.on_exit) return;
   try {
-    options_.on_exit(end);
+    options_.on_exit(exit);
   } catch (...) {  // NOLINT(bugprone-empty-catch): a host's callback must not end supervision
   }
 }
 
 // Returns whether the end is one that the host has to hear of.
-bool WorkerImpl::publish(WorkerProcess& process, WorkerExit& end) {
+bool WorkerImpl::publish(WorkerProcess& process, WorkerExit& exit) {
   Lock lock(mutex_);
-  const bool crash = !is_peaceful(process, end);
-  end.next = "the next call starts it again";
+  const bool crash = !is_peaceful(process, exit);
+  exit.next = "the next call starts it again";
   if (crash) {
     const auto now = Clock::now();
-    const bool is_kill = end.cause == WorkerExitCause::by_host;
+    const bool is_kill = exit.cause == WorkerExitCause::by_host;
     const bool has_failed = state_ == WorkerState::starting && !is_kill;
     ++exits_;
     if (!is_kill) count_crash(now);
     const bool spent = is_budget_spent();
     if (state_ == WorkerState::closed) {
-      end.next = "the host has closed it";
+      exit.next = "the host has closed it";
     } else if (spent) {
-      end.next = quarantine_in_words();
+      exit.next = quarantine_in_words();
     } else if (has_failed) {
-      end.next = "it did not start; Worker::start or a WorkerGraph's next call tries again";
+      exit.next = "it did not start; Worker::start or a WorkerGraph's next call tries again";
     }
     if (state_ != WorkerState::closed) {
       state_ = spent        ? WorkerState::quarantined
                : has_failed ? WorkerState::failed
                             : WorkerState::missing;
     }
-    end.text = "worker \"" + options_.name + "\": " + end.text;
-    reason_ = end.text + "; " + end.next;
-    last_exit_ = end;
+    exit.text = "worker \"" + options_.name + "\": " + exit.text;
+    reason_ = exit.text + "; " + exit.next;
+    last_exit_ = exit;
   }
-  process.end_text = crash ? reason_ : end.text;
+  process.end_text = crash ? reason_ : exit.text;
   process.ended = true;
   if (process_.get() == &process) process_.reset();
   std::erase_if(lent_, [](const auto& block) { return block->is_private; });
@@ -352,7 +352,7 @@ bool WorkerImpl::publish(WorkerProcess& process, WorkerExit& end) {
   changed_.notify_all();
   lock.unlock();
   for (auto& one : passed) closer_->close(std::move(one.second));
-  if (crash) tell(Severity::error, end.text + "; " + end.next);
+  if (crash) tell(Severity::error, exit.text + "; " + exit.next);
   return crash;
 }
 

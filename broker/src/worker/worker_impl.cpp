@@ -17,6 +17,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin.h"
+#include "observe/system_failure.hpp"
 #include "plugin/foreign_text.hpp"
 
 namespace ctxbroker::detail {
@@ -77,9 +78,18 @@ WorkerImpl::WorkerImpl(WorkerOptions options)
       recorder_(options_.records),
       closer_(std::make_shared<Closer>()),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (wake_.get() < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  if (wake_.get() < 0) {
+    const int why = errno;
+    throw system_failure(
+        why, "no worker can be looked after: eventfd: " + std::generic_category().message(why));
+  }
   polled_.reserve(most_polled);
-  supervisor_ = std::thread([this] { supervise(); });
+  try {
+    supervisor_ = std::thread([this] { supervise(); });
+  } catch (const std::system_error& error) {
+    throw system_failure(error.code().value(),
+                         std::string("no worker can be looked after: a thread: ") + error.what());
+  }
 }
 
 WorkerImpl::~WorkerImpl() {
@@ -295,7 +305,7 @@ std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes, LentTo to) {
     block->file = sealed_memory("ctxbroker-lent", bytes);
     block->memory = Mapping(block->file.get(), bytes);
   } catch (const std::system_error& error) {
-    throw Error(ErrorKind::out_of_memory, error.what());
+    throw system_failure(error);
   }
   add_block(block);
   try {

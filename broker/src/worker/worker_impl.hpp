@@ -185,9 +185,9 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void finish(const Process& process, std::optional<int> status);
   void see_off() noexcept;
   WorkerExit describe(WorkerProcess& process, std::optional<int> status);
-  static bool has_stopped(const WorkerProcess& process, const WorkerExit& end);
-  static bool is_peaceful(const WorkerProcess& process, const WorkerExit& end);
-  bool publish(WorkerProcess& process, WorkerExit& end);
+  static bool has_stopped(const WorkerProcess& process, const WorkerExit& exit);
+  static bool is_peaceful(const WorkerProcess& process, const WorkerExit& exit);
+  bool publish(WorkerProcess& process, WorkerExit& exit);
   void end_in_failure(const Process& process, std::string why);
 
   // The crash budget, with the lock.

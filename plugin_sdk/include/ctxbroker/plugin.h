@@ -100,15 +100,18 @@ typedef int32_t ctxb_status;
 #define CTXB_ERROR_INVALID_ARGUMENT (-2)     /**< the caller broke this header's contract */
 #define CTXB_ERROR_UNSUPPORTED (-3)          /**< impossible with this plug-in, host or device */
 #define CTXB_ERROR_UNAVAILABLE (-4)          /**< possible, but not now */
-#define CTXB_ERROR_OUT_OF_DEVICE_MEMORY (-5) /**< the host may free memory and try again */
-#define CTXB_ERROR_OUT_OF_HOST_MEMORY (-6)
-#define CTXB_ERROR_NO_KERNEL_IMAGE (-7) /**< no image of the module runs on this device */
-#define CTXB_ERROR_CONTEXT_LOST (-8)    /**< the lease's context is gone: activate again */
-#define CTXB_ERROR_DEADLINE (-9)        /**< the job could not be enqueued within deadline_ns */
+#define CTXB_ERROR_OUT_OF_DEVICE_MEMORY (-5) /**< the host may free device memory and try again */
+#define CTXB_ERROR_OUT_OF_HOST_MEMORY (-6)   /**< the process is short of memory of its own */
+#define CTXB_ERROR_NO_KERNEL_IMAGE (-7)      /**< no image of the module runs on this device */
+#define CTXB_ERROR_CONTEXT_LOST (-8)         /**< the lease's context is gone: activate again */
+#define CTXB_ERROR_DEADLINE (-9) /**< the job could not be enqueued within deadline_ns */
 #define CTXB_ERROR_VERSION (-10) /**< an unknown version of the ABI, an extension or the state */
 #define CTXB_ERROR_WRONG_STATE (-11) /**< called in the wrong phase of the life cycle */
 #define CTXB_ERROR_DRIVER (-12)      /**< a CUDA driver call failed: see ctxb_host.fail */
 #define CTXB_ERROR_NOT_FOUND (-13)   /**< the module has no kernel or variable of that name */
+/** The system gives the process no more descriptors, threads or mappings: close some of them, or
+ * raise the process's limits. */
+#define CTXB_ERROR_SYSTEM_LIMIT (-14)
 
 /* ---- Media and ports ------------------------------------------------------------------------
  * A plug-in processes one media. Its ports are the buffers that it reads and writes in each job. A
@@ -252,7 +255,10 @@ typedef struct ctxb_plugin_descriptor {
 #define CTXB_LOG_ERROR 3
 
 typedef struct ctxb_host ctxb_host;
-/** What the host offers one instance. It is valid from create until destroy has returned. */
+/** What the host offers one instance. It is valid from create until destroy has returned. After
+ * that, the struct can still be read, and each call of a function of it, or of the host's side of
+ * an extension, is refused and counts as a strike. So end the plug-in's threads in destroy at the
+ * latest. A refused function that returns a status returns CTXB_ERROR_WRONG_STATE. */
 struct ctxb_host {
   uint32_t size;
   uint16_t abi_major, abi_minor; /**< the host's */

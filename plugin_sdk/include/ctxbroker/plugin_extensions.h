@@ -6,8 +6,8 @@
  *
  * An extension's id is "name/revision". A revision never changes, and its successor gets a new
  * number. A draft keeps its id when it is promoted. No function of an extension is null. A host
- * does not use one of a plug-in's in which a function is null or whose size is wrong, and counts a
- * strike.
+ * does not use a plug-in's extension in which a function is null or whose size is wrong, and counts
+ * a strike.
  */
 #ifndef CTXBROKER_PLUGIN_EXTENSIONS_H
 #define CTXBROKER_PLUGIN_EXTENSIONS_H
@@ -216,7 +216,8 @@ typedef struct ctxb_thread_check_extension {
 /** Plug-in's side: what it wants to remember beyond its parameters, as a stream of bytes. */
 #define CTXB_EXT_STATE "ctxbroker.state/1"
 
-/** Where save writes the state, piece by piece. It is lent until save returns. */
+/** Where save writes the state, piece by piece. It is lent until save returns; after that, write
+ * returns -1, and counts as a strike. */
 typedef struct ctxb_output_stream {
   uint32_t size;
   void* data; /**< the host's own */
@@ -224,7 +225,8 @@ typedef struct ctxb_output_stream {
   int64_t (*write)(const struct ctxb_output_stream* stream, const void* source, uint64_t bytes);
 } ctxb_output_stream;
 
-/** Where load reads the state from, piece by piece. It is lent until load returns. */
+/** Where load reads the state from, piece by piece. It is lent until load returns; after that, read
+ * returns -1, and counts as a strike. */
 typedef struct ctxb_input_stream {
   uint32_t size;
   void* data; /**< the host's own */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records through Boost.Log: a channel per tenant, and nothing of the host's is touched.
+// Records through Boost.Log: a channel per tenant, and nothing that the host set up is touched.
 #include "ctxbroker/boost_log.hpp"
 
 #include <gmock/gmock.h>

@@ -273,7 +273,7 @@ TEST_F(CGraphTest, ChangesWithinABlockAndTheTransportReachThePlugin) {
   EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
 }
 
-// Both ends lie in a tenant's memory, and a stream of the tenant's orders the jobs.
+// Both ends lie in a tenant's memory, and the tenant's stream orders the jobs.
 TEST_F(CGraphTest, GraphEndsOnTheDeviceFollowTheTenantsStream) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   ctxb_tenant* tenant = nullptr;

@@ -20,9 +20,10 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Clock = std::chrono::steady_clock;
 
-// The kernel works for four seconds; what is over by then has not waited for it.
-constexpr std::chrono::milliseconds patience{150};
+// The kernel works for four seconds; what is over by then has not waited for it. A sound job gets a
+// tenth of that, because the machine may be busy with something else.
 constexpr std::chrono::milliseconds kernel_takes{4000};
+constexpr std::chrono::milliseconds patience = kernel_takes / 10;
 
 class HungChildTest : public BrokerTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
@@ -49,7 +50,7 @@ TEST_P(HungChildTest, DISABLED_NobodyWaitsForAHungJob) {
     Graph graph(broker, {&lingering}, test_sizes);
     const Clock::time_point begin = Clock::now();
     EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
-                AllOf(HasSubstr("lingers"), HasSubstr("did not end within 150 ms")));
+                AllOf(HasSubstr("lingers"), HasSubstr("did not end within 400 ms")));
     EXPECT_EQ(lingering.lease().state, LeaseState::hung);
     EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
                 HasSubstr("hung"));
@@ -60,7 +61,7 @@ TEST_P(HungChildTest, DISABLED_NobodyWaitsForAHungJob) {
     EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { active("affine", GetParam()); }),
                 HasSubstr("hung"))
         << "the tenant is not entered again";
-    EXPECT_LT(Clock::now() - begin, kernel_takes / 2);
+    EXPECT_LT(Clock::now() - begin, kernel_takes);
   }
 }
 
@@ -75,7 +76,7 @@ TEST_P(HungChildTest, DISABLED_DeactivateDoesNotWaitForWorkBehindAHungJob) {
     EXPECT_EQ(behind.lease().state, LeaseState::lost)
         << "it waits for the hung one, and is innocent";
     behind.deactivate();
-    EXPECT_LT(Clock::now() - begin, kernel_takes / 2);
+    EXPECT_LT(Clock::now() - begin, kernel_takes);
     // An H200's driver loads modules only when the kernels that run have ended.
     behind.activate(test_sizes);
     Graph alone(broker, {&behind}, test_sizes);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory that processes share: the other one makes it, and this one runs a job on it in
 // place.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cstdlib>
 
 #include "ctxbroker/host.h"
@@ -87,6 +90,22 @@ TEST_F(SharedMemoryTest, TwoTenantsShareMemoryAndEachReleasesItsPart) {
   used.reset();
   EXPECT_THAT(said("tenant"), ::testing::IsEmpty());
   EXPECT_THAT(said("ledger"), ::testing::IsEmpty());
+}
+
+// To free device memory would not help.
+TEST_F(SharedMemoryTest, WithoutAFreeDescriptorTheErrorSaysSo) {
+  Tenant tenant = broker.open_tenant("maker");
+  const DeviceMemory made = DeviceMemory::shareable(tenant, bytes);
+  EXPECT_GE(exported(made).get(), 0) << "with one, as a control";
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 3;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string text = error_text(ErrorKind::system_limit, [&] { exported(made); });
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(text, HasSubstr("ulimit"));
+  EXPECT_GE(exported(made).get(), 0);
 }
 
 TEST_F(SharedMemoryTest, SharedMemoryOutlivesALossOfTheLease) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The software device's exported names: all of the driver's and its test controls, and no other.
+// The software device's exported names: all the driver's names and its test controls, and no other.
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>

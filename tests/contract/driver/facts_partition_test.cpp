@@ -140,7 +140,7 @@ class HogFacts : public PartitionFacts {
   // More blocks than fit, so that no multiprocessor of the context has room beside it.
   unsigned hog_blocks() const { return d.is_software ? 2 : 2000; }
   unsigned hog_threads() const { return d.is_software ? 1 : 1024; }
-  // Launched now, in a context with `kernels_ptx` of the primary's: has it run to its end soon?
+  // Launched now, in a context with the primary's `kernels_ptx`: has it run to its end soon?
   bool small_kernel_ends(CUcontext context, std::chrono::milliseconds patience) const {
     const CUfunction empty = function("empty");
     Current entered(context);

@@ -123,7 +123,7 @@ TEST_F(GuardedThreadTest, GuardCostsOnePushAndOnePopAndNothingWhenNested) {
               for (int i = 0; i < 100; ++i) const Guard nested(tenant);
             }),
             2U);
-  // A call of the host's in between is seen, and looked at once. Its context is not taken away.
+  // A host call in between is seen, and looked at once. Its context is not taken away.
   driver_call("cuCtxPushCurrent_v2", own);
   EXPECT_GT(calls([&] { const Guard outer(tenant); }), 2U);
   EXPECT_EQ(calls([&] { const Guard outer(tenant); }), 2U);

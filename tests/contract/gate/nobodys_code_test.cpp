@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that come from nobody's code: a plug-in has handed a function of the driver to a library of
 // the system, or to code outside of all libraries, and these call it when nothing of the plug-in is
-// on the stack. With the gate they end nothing of a tenant's, in any lease, and the host hears of
-// them. Without it, the neighbours are harmed. The host's own things are ended by such calls as
-// ever. Each cell is a process.
+// on the stack. With the gate they end nothing that a tenant holds, in any lease, and the host
+// hears of them. Without it, the neighbours are harmed. The host's own things are ended by such
+// calls as ever. Each cell is a process.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 
@@ -61,7 +61,8 @@ constexpr Blow blows[] = {
     {"cuGreenCtxDestroy", [](const AttackTarget& target) { return target.green; }},
 };
 
-// Calls that name nothing of a tenant's, and reach all that work on the device or in the context.
+// Calls that name nothing that a tenant holds, and reach all that work on the device or in the
+// context.
 struct WideBlow {
   const char* function;
   const char* way;
@@ -191,7 +192,7 @@ class Scene {
  private:
   Broker& broker() { return broker_.front(); }
 
-  // From a thread of the host's, which then ends.
+  // From a host thread, which then ends.
   bool hand_over(const std::string& way, const char* function, void* argument, bool guarded) {
     bool done = false;
     const auto call = [&] { done = hand_over_(way.c_str(), function, argument) != 0; };
@@ -211,7 +212,7 @@ class Scene {
     if (argument == nullptr) return;
     bool done = false;
     const auto hand_over = [&] { done = hand_over_(way.c_str(), blow.function, argument) != 0; };
-    std::thread([&] {  // of the host's
+    std::thread([&] {  // a host thread
       driver_call("cuCtxSetCurrent", hosts_);
       guarded ? attacker_.front().run(0, hand_over) : hand_over();
     })

@@ -155,7 +155,7 @@ TEST_F(LimitsTest, GraphsAndExecutableGraphsAreCountedTogether) {
   });
 }
 
-// Nothing may be left capturing, and what was captured into a graph of the tenant's is one graph.
+// Nothing may be left capturing, and what was captured into the tenant's graph is one graph.
 TEST_F(LimitsTest, ACaptureEndsAlthoughItsGraphIsRefused) {
   Tenant tenant = open_limited("captures", &DriverLimits::graphs, 1);
   tenant.run(0, [this] {

@@ -28,7 +28,7 @@ enum class Shows { always, where_contexts_are_shared, on_software_device, never 
 struct Change {
   const char* attack;
   Shows without_gate;
-  bool is_of_a_neighbour = false;  // the attack names a thing of the neighbour's
+  bool is_of_a_neighbour = false;  // the attack names a thing that the neighbour holds
 };
 constexpr Change changes[] = {
     {"destroy_array", Shows::always, true},

@@ -213,7 +213,7 @@ void Victim::end() {
   driver_call("cuGraphExecDestroy", exec_);
   driver_call("cuGraphDestroy", graph_);
   driver_call("cuUserObjectRelease", object_, 1U);
-  soon([&] { return object_ended_.load(); });  // by a thread of the driver's
+  soon([&] { return object_ended_.load(); });  // by a driver thread
   driver_call("cuLinkDestroy", link_);
   driver_call("cuModuleUnload", module_);
   driver_call("cuLibraryUnload", library_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of the host's that a module of another format uses. The host passes a descriptor.
+// The host's device memory, which a module of another format uses. The host passes a descriptor.
 #include "ctxbroker/device_memory.hpp"
 
 #include <unistd.h>

@@ -26,7 +26,7 @@ TEST_F(WorkerGraphTest, ActivationWithoutMemoryLeavesAllInactive) {
   WorkerGraph graph(row, graph_options({"CTXB_TEST_SHORT=" + (folder / "short").string()}));
   const int process = graph.process_id();
   for (int i = 0; i < 3; ++i) {
-    EXPECT_THAT(error_of(ErrorKind::out_of_memory,
+    EXPECT_THAT(error_of(ErrorKind::out_of_host_memory,
                          [&] {
                            graph.activate({width, height});
                          }),

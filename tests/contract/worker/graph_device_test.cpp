@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers of jobs that lie in device memory of the host's, which the worker has too.
+// Buffers of jobs that lie in the host's device memory, which the worker has too.
 #include <unistd.h>
 
 #include <algorithm>

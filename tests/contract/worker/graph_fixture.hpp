@@ -12,7 +12,7 @@
 
 namespace ctxbroker {
 
-// A library of the build's: "plugins/gain.so".
+// A library in the build: "plugins/gain.so".
 std::filesystem::path built(const std::string& name);
 
 // A node of a library whose file has the plug-in's short name.
@@ -27,7 +27,7 @@ constexpr std::uint32_t block = 256, channels = 2;
 class WorkerGraphTest : public WorkerTest {
  protected:
   WorkerGraphOptions graph_options(const std::vector<std::string>& environment = {});
-  // One image plug-in of the test's.
+  // One image plug-in of the test.
   static WorkerGraphDescription one(const std::string& name);
 };
 

@@ -298,7 +298,7 @@ TEST_F(WorkerGroupsTest, DelaysThatTakeTooMuchMemoryAreRefused) {
                       {"gain", "mix.in_2"},
                       {"mix", "out"}}},
                     grouped(WorkerGrouping::each_instance));
-  EXPECT_THAT(error_of(ErrorKind::out_of_memory,
+  EXPECT_THAT(error_of(ErrorKind::over_limit,
                        [&] {
                          graph.activate({block, channels, 48000});
                        }),

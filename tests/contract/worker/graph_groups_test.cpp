@@ -354,7 +354,7 @@ TEST_P(AnyGraphTest, RandomGroupedGraphGivesTheSameSound) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, AnyGraphTest, ::testing::Range(1U, 25U));
 
-// From one process of the host's into several.
+// From the host's process into several.
 TEST_F(WorkerGroupsTest, GraphMovesFromTheHostIntoSeveralProcesses) {
   InProcess here(row({"exposure", "blur"}));
   here.instances[0].set_parameter("stops", 2);

@@ -109,7 +109,7 @@ TEST_F(WorkerLendTest, MemoryThatCannotBePinnedIsReportedWithANameAndCopied) {
       EXPECT_EQ(process(graph, floats(in), floats(out)), JobOutcome::done);
       EXPECT_EQ(copy_of(floats(out)), brighter(floats(in)));
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::out_of_memory) << error.what();
+      EXPECT_EQ(error.kind(), ErrorKind::out_of_host_memory) << error.what();
     }
   }
   EXPECT_TRUE(reported());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs whose workers share an MPS server of the host's. With NVIDIA's driver, it is a real one.
+// Graphs whose workers share the host's MPS server. With NVIDIA's driver, it is a real one.
 #include <chrono>
 #include <memory>
 #include <optional>

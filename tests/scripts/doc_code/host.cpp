@@ -212,7 +212,7 @@ void several(Broker& broker) {
   check(cancelled == 0, "what was taken back is cancelled");
 }
 
-// A function of the driver's, through the gate that this program has.
+// A driver function, through the gate that this program has.
 template <class Function>
 Function* driver(const char* name) {
   auto* function = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));

@@ -3,11 +3,14 @@
 
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <set>
 #include <string>
 
 #include "driver/driver_error.hpp"
 #include "fake_driver.hpp"
+#include "observe/system_failure.hpp"
+#include "plugin/status_text.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -18,12 +21,30 @@ using ::testing::StrEq;
 
 TEST(ErrorTest, KindsHaveNamesOfTheirOwn) {
   std::set<std::string> names;
-  const int last = static_cast<int>(ErrorKind::preset);
+  const int last = static_cast<int>(ErrorKind::over_limit);
   for (int kind = 0; kind <= last; ++kind) names.insert(to_string(static_cast<ErrorKind>(kind)));
   EXPECT_EQ(names.size(), static_cast<std::size_t>(last) + 1);
   EXPECT_STREQ(to_string(ErrorKind::out_of_memory), "out-of-memory");
   EXPECT_STREQ(to_string(ErrorKind::parameter_value), "parameter-value");
+  EXPECT_STREQ(to_string(ErrorKind::over_limit), "over-limit");
   EXPECT_STREQ(to_string(static_cast<ErrorKind>(999)), "unknown");
+}
+
+// The remedy differs, so the kind does.
+TEST(ErrorTest, WhatTheSystemRefusesHasAKindOfItsOwnAndARemedy) {
+  for (const int error : {EMFILE, ENFILE, EAGAIN}) {
+    const Error failure = detail::system_failure(error, "no socket");
+    EXPECT_EQ(failure.kind(), ErrorKind::system_limit);
+    EXPECT_THAT(failure.what(), AllOf(HasSubstr("no socket; close"), HasSubstr("ulimit")));
+    EXPECT_EQ(detail::status_for(failure.kind()), CTXB_ERROR_SYSTEM_LIMIT);
+  }
+  for (const int error : {ENOMEM, ENOSPC}) {
+    const Error failure = detail::system_failure(error, "no pages");
+    EXPECT_EQ(failure.kind(), ErrorKind::out_of_host_memory);
+    EXPECT_THAT(failure.what(), HasSubstr("no pages; free memory"));
+    EXPECT_EQ(detail::status_for(failure.kind()), CTXB_ERROR_OUT_OF_HOST_MEMORY);
+  }
+  EXPECT_EQ(detail::status_for(ErrorKind::out_of_memory), CTXB_ERROR_OUT_OF_DEVICE_MEMORY);
 }
 
 TEST(ErrorTest, TextWithoutOriginIsTheMessage) {

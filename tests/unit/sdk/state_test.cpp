@@ -39,7 +39,7 @@ class Remembering final : public Plugin, public Stateful {
   }
 };
 
-// A file of the host's, which takes and gives three bytes at a time, or fails.
+// A host's file, which takes and gives three bytes at a time, or fails.
 struct File {
   std::string data;
   std::size_t at = 0;

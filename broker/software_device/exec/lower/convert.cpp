@@ -128,7 +128,7 @@ void to_half(Builder& b, const Conversion& c) {
   join_halves(b, b.destination(b.operand(0), c.to), halves);
 }
 
-// Bits of a float's significand; 0 of an integer's.
+// Bits of a float's significand; 0 for an integer.
 unsigned precision(Type type) {
   switch (element_of(type)) {
     case Type::f64:

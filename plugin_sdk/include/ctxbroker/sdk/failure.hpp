@@ -46,6 +46,8 @@ namespace ctxbroker::sdk {
       return "CUDA driver error";
     case CTXB_ERROR_NOT_FOUND:
       return "not found";
+    case CTXB_ERROR_SYSTEM_LIMIT:
+      return "no more descriptors, threads or mappings";
     default:
       return "unknown status";
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "process/foreign_ends.hpp"
+#include "process/foreign_close.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -15,22 +15,22 @@ namespace {
 
 // One for the process, because its table of descriptors is one. It is never destroyed: a thread
 // that was left behind may use it later than anything else.
-struct Ends {
+struct Closing {
   std::mutex mutex;
   std::condition_variable changed;
   unsigned prevented = 0;
   std::vector<int> beginning;  // in close, or about to call it
 };
-Ends& ends() noexcept {
-  static Ends* const all = new Ends;
+Closing& closing() noexcept {
+  static Closing* const all = new Closing;
   return *all;
 }
 
 }  // namespace
 
-// The number leaves the table at once, however long the end takes.
+// The number leaves the table at once, however long closing takes.
 void close_foreign(int descriptor) noexcept {
-  Ends& all = ends();
+  Closing& all = closing();
   try {
     std::unique_lock lock(all.mutex);
     all.changed.wait(lock, [&] { return all.prevented == 0; });
@@ -43,9 +43,9 @@ void close_foreign(int descriptor) noexcept {
   all.beginning.erase(std::find(all.beginning.begin(), all.beginning.end(), descriptor));
 }
 
-NoForeignEnds::NoForeignEnds() noexcept {
+NoForeignClose::NoForeignClose() noexcept {
   constexpr int most_looks = 20;  // another file can have the number by now
-  Ends& all = ends();
+  Closing& all = closing();
   std::unique_lock lock(all.mutex);
   ++all.prevented;
   const auto is_here = [](int number) { return ::fcntl(number, F_GETFD) >= 0; };
@@ -55,10 +55,10 @@ NoForeignEnds::NoForeignEnds() noexcept {
   }
 }
 
-NoForeignEnds::~NoForeignEnds() {
-  const std::lock_guard lock(ends().mutex);
-  --ends().prevented;
-  ends().changed.notify_all();
+NoForeignClose::~NoForeignClose() {
+  const std::lock_guard lock(closing().mutex);
+  --closing().prevented;
+  closing().changed.notify_all();
 }
 
 }  // namespace ctxbroker::detail
