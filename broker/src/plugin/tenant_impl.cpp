@@ -96,7 +96,7 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
   add_library_code(image->code.begin, image->code.end, lasting(canonical.native()));
   if (gated() != nullptr) {
     open_left_code(address_in(image->library.native()));
-    lead_imports(*gated(), image->library.native());
+    take_code(*image);
   }
   const std::lock_guard lock(mutex_);
   libraries_.push_back(image);
@@ -127,6 +127,50 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   // mapped unless it says that it can go. What is enqueued may call its functions, too.
   try {
     const std::string caller = unload ? what_may_call_code() : "";
+// The library may have been in the process before, as the host's or as something that another
+// library needs.
+void TenantImpl::take_code(const LibraryImage& image) {
+  const CodeClaim claim = claim_code(*gated(), address_in(image.library.native()));
+  lead_imports(*gated());
+  const auto say = [&](Severity severity, const std::string& text) {
+    identity_->log(severity, "gate", image.path.string() + text);
+  };
+  switch (claim.result) {
+    case ClaimResult::own:
+      return;
+    case ClaimResult::taken:
+      if (const std::size_t kept = count_kept_functions(claim.code); kept != 0) {
+        say(Severity::warning,
+            " was in the process before it was adopted, and has kept " +
+                (kept == 1 ? "the address of a driver function"
+                           : "the addresses of " + std::to_string(kept) + " driver functions") +
+                ", as a runtime library does at its first call: the "
+                "gate, which came after the driver, does not hold calls through that. It holds "
+                "its other calls from now on. Adopt the library before its first CUDA call, or "
+                "link the program with ctxbroker::broker");
+        return;
+      }
+      say(Severity::info,
+          " was in the process before it was adopted; from now on it is the tenant's. What it made "
+          "with CUDA before stays the host's");
+      return;
+    case ClaimResult::shared:
+      say(Severity::warning,
+          " is used by " +
+              (claim.other != nullptr ? "tenant " + claim.other->identity().name
+                                      : std::string("another tenant")) +
+              " too, so it belongs to neither: inside a guard its calls are the guarded tenant's, "
+              "and on its own threads they are the host's. Give each tenant a copy of the file "
+              "under a SONAME of its own, or load one of the two in a worker");
+      return;
+    case ClaimResult::common:
+      say(Severity::warning,
+          " serves the whole process and belongs to no tenant: its calls are those of the code "
+          "that calls it");
+      return;
+  }
+}
+
     if (!caller.empty()) {
       unload = false;
       identity_->log(Severity::warning, "tenant",
