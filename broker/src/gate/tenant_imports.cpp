@@ -18,6 +18,7 @@
 #include "driver/driver_file.hpp"
 #include "gate/code_map.hpp"
 #include "gate/loaded_objects.hpp"
+#include "gate/loader_exception.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -225,7 +226,6 @@ void lead_imports_of(GatedTenant& tenant, const Led& all) noexcept {
   }
 }
 
-const void* before_return(const void* caller) noexcept {
 struct KeptCount {
   const std::vector<Extent>& code;
   std::vector<Word> functions;  // sorted
@@ -260,6 +260,7 @@ int count_kept(dl_phdr_info* object, std::size_t, void* given) noexcept {
   return 0;
 }
 
+const void* before_return(const void* caller) noexcept {
   return static_cast<const char*>(caller) - 1;
 }
 
@@ -291,15 +292,27 @@ void* before_open(const char* file, const void* caller) noexcept {
   }
 }
 
-void after_open(void* answer, void* library) noexcept {
-  if (library == nullptr) return;
+// The code that opens it may catch what a constructor throws, but the loader would not go on.
+void* open_for_tenant(const TenantIdentity& tenant, const char* file, int mode,
+                      ctxb_gate_open open) noexcept {
+  try {
+    return open(file, mode);
+  } catch (...) {
+    end_after_loader_exception(&tenant, file);
+  }
+}
+
+void* open_for(void* answer, const char* file, int mode, ctxb_gate_open open) noexcept {
   GatedTenant& tenant = *static_cast<GatedTenant*>(answer);
+  void* const library = open_for_tenant(tenant.identity(), file, mode, open);
+  if (library == nullptr) return nullptr;
   try {
     record_opened_code(tenant, library);
   } catch (...) {  // out of memory: it is nobody's
-    return;
+    return library;
   }
   lead_imports_of(tenant, *led.load(std::memory_order_acquire));
+  return library;
 }
 
 }  // namespace
@@ -324,7 +337,7 @@ void start_leading_imports(const ctxb_gate& gate, bool late) {
   std::sort(made->imports.begin(), made->imports.end(),
             [](const Import& a, const Import& b) { return a.name < b.name; });
   led.store(made, std::memory_order_release);
-  gate.observe_opens(before_open, after_open);
+  gate.observe_opens(before_open, open_for);
 }
 
 void lead_imports(GatedTenant& tenant) noexcept {

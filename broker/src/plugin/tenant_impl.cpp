@@ -15,6 +15,7 @@
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/loss.hpp"
+#include "plugin/needed_files.hpp"
 
 namespace ctxbroker::detail {
 
@@ -83,13 +84,18 @@ TenantImpl::~TenantImpl() {
 std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& canonical) {
   auto image = std::make_shared<LibraryImage>();
   image->path = canonical;
+  std::string hint;
+  for (const std::string& text : find_other_versions(canonical)) {
+    identity_->log(Severity::warning, "plugin", text);
+    hint += "; " + text;
+  }
   {
     std::optional<CodeChange> change;
     if (gated() != nullptr) change.emplace(*gated(), CodeChange::Way::arrives);
     const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlopen"});
     const ScopedSpan span(SpanCategory::load, "dlopen", identity_->name.c_str(), identity_->id);
     const RunningNote note(nullptr, lasting(canonical.native()), "dlopen");
-    image->library = load_library(canonical);
+    image->library = load_library(canonical, identity_.get(), hint);
   }
   say_replaced_handlers(*identity_);
   image->code = extent_at(address_in(image->library.native()));
@@ -121,12 +127,6 @@ void TenantImpl::open_left_code(const void* code) {
   identity_->gated.store(left, std::memory_order_release);
 }
 
-void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
-  if (!library.library.is_loaded()) return;
-  // A library that has run may have registered callbacks, threads, thread-local values: it stays
-  // mapped unless it says that it can go. What is enqueued may call its functions, too.
-  try {
-    const std::string caller = unload ? what_may_call_code() : "";
 // The library may have been in the process before, as the host's or as something that another
 // library needs.
 void TenantImpl::take_code(const LibraryImage& image) {
@@ -171,6 +171,12 @@ void TenantImpl::take_code(const LibraryImage& image) {
   }
 }
 
+void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
+  if (!library.library.is_loaded()) return;
+  // A library that has run may have registered callbacks, threads, thread-local values: it stays
+  // mapped unless it says that it can go. What is enqueued may call its functions, too.
+  try {
+    const std::string caller = unload ? what_may_call_code() : "";
     if (!caller.empty()) {
       unload = false;
       identity_->log(Severity::warning, "tenant",
@@ -191,7 +197,7 @@ void TenantImpl::take_code(const LibraryImage& image) {
   const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
   const ScopedSpan span(SpanCategory::load, "dlclose", identity_->name.c_str(), identity_->id);
   const RunningNote note(nullptr, lasting(library.path.native()), "dlclose");
-  library.library.unload();
+  unload_library(library.library, library.path, identity_.get());
   // Another tenant's handle, or the process, may keep it.
   if (unload && extent_at(reinterpret_cast<const void*>(library.code.begin)) != library.code) {
     remove_library_code(library.code.begin);
