@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // sample_host doctor: what works on this machine, what protects it, what is missing.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "catalogue.hpp"
 #include "commands.hpp"
 #include "ctxbroker/version.hpp"
+#include "driver_check.hpp"
 #include "listing.hpp"
 #include "logging.hpp"
 #include "probe_report.hpp"
@@ -83,7 +87,27 @@ DeviceShield try_shield(Broker& broker, int device) {
   return result;
 }
 
+// Long enough for many GPUs that nothing has used before.
+constexpr std::chrono::seconds driver_deadline{30};
+
+std::string why_not_to_open_driver(const Options& options) {
+  std::vector<std::string> arguments{driver_check_command};
+  if (options.driver) arguments.emplace_back(to_string(*options.driver));
+  try {
+    return check_driver(std::filesystem::read_symlink("/proc/self/exe"), arguments,
+                        driver_deadline);
+  } catch (const std::system_error&) {
+    return {};  // no process can be started: the driver is tried here
+  }
+}
+
 void look_at_driver(const Options& options, Findings& findings) {
+  findings.driver_error = why_not_to_open_driver(options);
+  if (!findings.driver_error.empty()) {
+    findings.advice.emplace_back(
+        "no usable driver: until it answers, use --driver software, which needs no GPU");
+    return;
+  }
   try {
     Broker broker = Broker::open(broker_options(options));
     findings.driver = broker.driver();

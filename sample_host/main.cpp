@@ -10,6 +10,7 @@
 
 #include "commands.hpp"
 #include "ctxbroker/crash_report.hpp"
+#include "driver_check.hpp"
 #include "failure_report.hpp"
 #include "files/output_file.hpp"
 #include "logging.hpp"
@@ -84,6 +85,9 @@ ExitCode run(int argc, const char* const* argv) {
 }  // namespace ctxbroker::sample_host
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == ctxbroker::sample_host::driver_check_command) {
+    return ctxbroker::sample_host::run_driver_check({argv + 2, argv + argc});
+  }
   // Started by doctor --probe; it may crash, and has nothing to do with what follows.
   if (argc > 1 && std::string_view(argv[1]) == ctxbroker::sample_host::probe_command) {
     return ctxbroker::run_probe({argv + 2, argv + argc});

@@ -133,7 +133,8 @@ struct CTXB_API ScanResult {
   std::vector<ScannedLibrary> libraries;
   std::vector<ScanDuplicate> duplicates;
   /// What went wrong beside the libraries, in sentences: a damaged cache, a manifest that is not
-  /// believed, a scanning program that does not start.
+  /// believed, a scanning program that does not start, and libraries that plug-ins need in
+  /// different versions, of which a process has only one.
   std::vector<std::string> notes;
   bool complete = true;  ///< Whether all files were looked at; see ScanOptions::progress.
 

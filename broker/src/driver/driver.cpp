@@ -100,6 +100,43 @@ struct Help {
   std::string no_file, no_device;
 };
 
+// Statuses of cuInit that say something about the machine, and what helps. In the order of their
+// numbers.
+struct InitRemedy {
+  CUresult status;
+  const char* text;
+};
+constexpr InitRemedy init_remedies[] = {
+    {CUDA_ERROR_STUB_LIBRARY,
+     "the file is the toolkit's stub, which is for linking only: take its folder (.../stubs) out "
+     "of LD_LIBRARY_PATH and of run paths, and install NVIDIA's driver"},
+    {CUDA_ERROR_DEVICE_UNAVAILABLE,
+     "another process has the GPU for itself: end it, or set the GPU's compute mode to Default "
+     "(nvidia-smi -c 0)"},
+    {CUDA_ERROR_OPERATING_SYSTEM,
+     "the system refuses the GPU: look at who may open /dev/nvidia*, at the container's options "
+     "(--gpus), and at dmesg"},
+    {CUDA_ERROR_SYSTEM_NOT_READY,
+     "a service that the GPUs need does not run: start nvidia-fabricmanager, of the driver's "
+     "version"},
+    {CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+     "the driver's library and its kernel module are of different versions, as after an update of "
+     "the driver: reboot; in a container, start it again, because both come from the host"},
+    {CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE,
+     "a forward-compatibility library is found before the driver's own, and this GPU does not "
+     "support it: remove the package cuda-compat, or take its folder out of LD_LIBRARY_PATH"},
+    {CUDA_ERROR_UNKNOWN,
+     "the kernel module is often in a bad state then, as after a suspend: reload it (sudo rmmod "
+     "nvidia_uvm && sudo modprobe nvidia_uvm) or reboot, and look at dmesg"},
+};
+
+std::string remedy_for(CUresult status) {
+  for (const InitRemedy& one : init_remedies) {
+    if (one.status == status) return std::string("; ") + one.text;
+  }
+  return "; nvidia-smi and dmesg may say more";
+}
+
 // Loads and initialises one file, and reads its devices.
 Driver open_file(DriverChoice kind, const std::filesystem::path& name, DriverLoader load,
                  const Help& help) {
@@ -123,8 +160,15 @@ Driver open_file(DriverChoice kind, const std::filesystem::path& name, DriverLoa
     throw driver_error(driver.table, status, "cuInit",
                        "the " + what + " (" + file.path + ") has no device" + help.no_device, {});
   }
-  check(driver.table, status, "cuInit", {},
-        [&] { return "the " + what + " (" + file.path + ") cannot be initialised"; });
+  if (status != CUDA_SUCCESS) {
+    const std::string words = status_text(driver.table, status);
+    throw Error(kind_of(status),
+                "the " + what + " (" + file.path + ") cannot be initialised: " + words +
+                    (kind == DriverChoice::nvidia ? remedy_for(status) : ""),
+                {.call = "cuInit",
+                 .status = static_cast<int>(status),
+                 .status_name = status_name(driver.table, status)});
+  }
   check(driver.table, driver.table.driver_get_version(&driver.info.version), "cuDriverGetVersion",
         {}, [] { return "cannot read the driver's version"; });
   int count = 0;

@@ -23,7 +23,9 @@ struct Object {
   std::uintptr_t begin = 0, end = 0;
   GatedTenant* tenant = nullptr;  // null: the host's, or several tenants'
   bool starts_threads = false;
-  std::string path;  // addresses are reused
+  std::string path;                 // addresses are reused
+  std::vector<GatedTenant*> users;  // several, for which it is without a tenant
+  bool was_hosts = false;           // until the tenant adopted it
 };
 
 constexpr std::string_view thread_starters[] = {"libc.so.6", "libpthread.so.0", "libstdc++.so.6",
@@ -101,10 +103,20 @@ bool is_known(const std::vector<Object>& known, const LoadedObject& one) noexcep
          object->path == one.path;
 }
 
+// The object becomes nobody's, because this tenant uses it too.
+void share(Object& object, GatedTenant& tenant) {
+  for (GatedTenant* const user : {object.tenant, &tenant}) {
+    const bool is_known =
+        std::find(object.users.begin(), object.users.end(), user) != object.users.end();
+    if (user != nullptr && !is_known) object.users.push_back(user);
+  }
+  object.tenant = nullptr;
+}
+
 // A tenant uses what its objects need. An object of another tenant's becomes nobody's by that, and
 // so does what that one needs.
 void share_needed(std::vector<Object>& known, const std::vector<LoadedObject>& present,
-                  const LoadedObject& user, const GatedTenant& tenant) {
+                  const LoadedObject& user, GatedTenant& tenant) {
   for (const std::string& name : user.needed) {
     for (const LoadedObject& one : present) {
       if (one.name != name) continue;
@@ -112,7 +124,7 @@ void share_needed(std::vector<Object>& known, const std::vector<LoadedObject>& p
       if (object == nullptr || object->tenant == nullptr || object->tenant->stands_with(tenant)) {
         continue;
       }
-      object->tenant = nullptr;
+      share(*object, tenant);
       share_needed(known, present, one, tenant);
     }
   }
@@ -163,7 +175,7 @@ void update(Map& map, const std::vector<LoadedObject>& present, unsigned long lo
     }
     fresh.push_back(&one);
     const bool starter = is_starter(one);
-    objects.push_back({one.begin, one.end, starter ? nullptr : owner, starter, one.path});
+    objects.push_back({one.begin, one.end, starter ? nullptr : owner, starter, one.path, {}});
   }
   std::sort(objects.begin(), objects.end(),
             [](const Object& a, const Object& b) { return a.begin < b.begin; });
@@ -175,19 +187,19 @@ void update(Map& map, const std::vector<LoadedObject>& present, unsigned long lo
   publish(map);
 }
 
-// The object that was opened and those that came with it and are needed by these alone. Objects
-// before it in the list were opened by somebody else.
-std::vector<const LoadedObject*> brought(const std::vector<Object>& known,
-                                         const std::vector<LoadedObject>& present,
-                                         const LoadedObject& opened) {
+// The object that was opened and those that came with it, are needed by these alone, and fit.
+// Objects before it in the list were opened by somebody else.
+template <typename Fits>
+std::vector<const LoadedObject*> brought(const std::vector<LoadedObject>& present,
+                                         const LoadedObject& opened, const Fits& fits) {
   std::vector<const LoadedObject*> all{&opened};
   const auto is_of_these = [&](const LoadedObject& one) {
     return std::find(all.begin(), all.end(), &one) != all.end();
   };
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (const LoadedObject& one : present) {
-      const bool is_fresh = &one > &opened && !is_known(known, one) && !is_starter(one);
-      if (is_fresh && needs(*all[i], one) && !is_of_these(one)) all.push_back(&one);
+      const bool is_one = &one > &opened && !is_starter(one) && fits(one);
+      if (is_one && needs(*all[i], one) && !is_of_these(one)) all.push_back(&one);
     }
   }
   const auto is_needed_by_others = [&](const LoadedObject* one) {
@@ -218,11 +230,12 @@ void record_opened(Map& process, GatedTenant& tenant, const std::vector<LoadedOb
   if (is_known(objects, *opened)) {
     Object& object = *find(objects, inside);
     if (object.tenant == nullptr || object.tenant->stands_with(tenant)) return;
-    object.tenant = nullptr;
+    share(object, tenant);
   } else {
-    mine = brought(objects, present, *opened);
+    mine =
+        brought(present, *opened, [&](const LoadedObject& one) { return !is_known(objects, one); });
     for (const LoadedObject* one : mine) {
-      objects.push_back({one->begin, one->end, &tenant, false, one->path});
+      objects.push_back({one->begin, one->end, &tenant, false, one->path, {}});
     }
     std::sort(objects.begin(), objects.end(),
               [](const Object& a, const Object& b) { return a.begin < b.begin; });
@@ -232,7 +245,67 @@ void record_opened(Map& process, GatedTenant& tenant, const std::vector<LoadedOb
   publish(process);
 }
 
+// Another open tenant that uses the object, or null.
+GatedTenant* other_user(const std::vector<Object>& known, const std::vector<LoadedObject>& present,
+                        const LoadedObject& wanted, const GatedTenant& tenant) {
+  for (GatedTenant* const user : find(known, wanted.begin)->users) {
+    if (user->is_open() && !user->stands_with(tenant)) return user;
+  }
+  for (const LoadedObject& one : present) {
+    const Object* const object = find(known, one.begin);
+    if (object == nullptr || object->tenant == nullptr || !object->tenant->is_open()) continue;
+    if (!object->tenant->stands_with(tenant) && needs(one, wanted)) return object->tenant;
+  }
+  return nullptr;
+}
+
+CodeClaim claim(Map& process, GatedTenant& tenant, const std::vector<LoadedObject>& present,
+                std::uintptr_t inside) {
+  const auto wanted = std::find_if(present.begin(), present.end(),
+                                   [&](const LoadedObject& one) { return holds(one, inside); });
+  const Object* const now = find(process.objects, inside);
+  if (wanted == present.end() || now == nullptr) return {};
+  if (now->tenant != nullptr && now->tenant->stands_with(tenant)) return {};
+  if (is_starter(*wanted) || calls_for_others(*wanted)) return {ClaimResult::common, {}, nullptr};
+  GatedTenant* const other =
+      now->tenant != nullptr ? now->tenant : other_user(process.objects, present, *wanted, tenant);
+  std::vector<Object> objects = process.objects;
+  Object& object = *find(objects, inside);
+  CodeClaim made{ClaimResult::taken, {}, nullptr};
+  if (other != nullptr) {
+    share(object, tenant);
+    share_needed(objects, present, *wanted, tenant);
+    made = {ClaimResult::shared, {}, other};
+  } else {
+    const auto is_free = [&](const LoadedObject& one) {
+      const Object* const known = find(objects, one.begin);
+      return known != nullptr && known->tenant == nullptr && !calls_for_others(one) &&
+             other_user(objects, present, one, tenant) == nullptr;
+    };
+    for (const LoadedObject* one : brought(present, *wanted, is_free)) {
+      Object& its = *find(objects, one->begin);
+      its.tenant = &tenant;
+      its.was_hosts = its.was_hosts || its.users.empty();
+      its.users.clear();
+      made.code.push_back({one->begin, one->end});
+    }
+    share_needed(objects, present, *wanted, tenant);
+    tenant.mark_code();
+  }
+  process.objects = std::move(objects);
+  publish(process);
+  return made;
+}
+
 }  // namespace
+
+CodeClaim claim_code(GatedTenant& tenant, const void* address) {
+  CodeClaim made;
+  with_present(map(), [&](const auto& present, unsigned long long) {
+    made = claim(map(), tenant, present, reinterpret_cast<std::uintptr_t>(address));
+  });
+  return made;
+}
 
 void record_code_before_open() {
   Map& process = map();
@@ -274,6 +347,10 @@ CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant), loading_
     // New objects belong to the tenant whose library is being loaded, or to the host.
     if (changes != process.changes) update(process, present, changes, process.changing);
     if (way == Way::leaves) {
+      // What the host had before it goes on using.
+      for (Object& one : process.objects) {
+        if (one.tenant == &tenant && one.was_hosts) one.tenant = nullptr;
+      }
       std::erase_if(process.objects, [&](const Object& one) { return one.tenant == &tenant; });
     }
     tenant.mark_code();

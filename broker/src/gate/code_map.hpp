@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Says whose code lies at an address. A tenant owns the libraries that came into the process while
-// one of its libraries was loaded, and those that its code opened later. A library that another
-// tenant needs or opens too belongs to nobody. Code that stays in the process keeps its
+// one of its libraries was loaded, those that its code opened later, and those that were there and
+// that the host then loads for it. A library that another tenant needs or opens too belongs to
+// nobody. Code that stays in the process keeps its
 // GatedTenant, and each tenant that adopts this code opens it again.
 #pragma once
 
@@ -41,6 +42,22 @@ void record_opened_code(GatedTenant& tenant, void* library);
 // Whether the loader's search for a library depends on which of the tenant's code opens it. Throws
 // std::bad_alloc. Any thread.
 bool has_run_path(const GatedTenant& tenant);
+
+// Says what became of a library that the host has loaded for a tenant.
+enum class ClaimResult {
+  own,     // it came with that, or was the tenant's already
+  taken,   // it was the host's; from now on it is the tenant's, with what only it needs
+  shared,  // another tenant uses it too: it belongs to neither
+  common,  // the C or C++ library, the driver: everybody's
+};
+struct CodeClaim {
+  ClaimResult result = ClaimResult::own;
+  std::vector<Extent> code;      // that was taken
+  GatedTenant* other = nullptr;  // that uses it too, if that is known
+};
+// Makes the library that holds the address the tenant's, after it was loaded for that tenant. It
+// may have been in the process before. Throws std::bad_alloc. Any thread.
+CodeClaim claim_code(GatedTenant& tenant, const void* address);
 
 struct CodeOwner {
   GatedTenant* tenant = nullptr;  // null: the host's, or nobody's

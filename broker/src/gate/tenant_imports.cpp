@@ -4,10 +4,12 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +18,7 @@
 #include "driver/driver_file.hpp"
 #include "gate/code_map.hpp"
 #include "gate/loaded_objects.hpp"
+#include "gate/loader_exception.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -223,6 +226,40 @@ void lead_imports_of(GatedTenant& tenant, const Led& all) noexcept {
   }
 }
 
+struct KeptCount {
+  const std::vector<Extent>& code;
+  std::vector<Word> functions;  // sorted
+  std::size_t kept;
+};
+
+// By way of the system, because a library may have made parts of its data unreadable.
+int count_kept(dl_phdr_info* object, std::size_t, void* given) noexcept {
+  KeptCount& count = *static_cast<KeptCount*>(given);
+  if (std::find(count.code.begin(), count.code.end(), extent_of(*object)) == count.code.end()) {
+    return 0;
+  }
+  constexpr std::size_t most = 512;  // words at a time: a page
+  Word words[most];
+  for (const ElfW(Phdr) & part : std::span(object->dlpi_phdr, object->dlpi_phnum)) {
+    if (part.p_type != PT_LOAD || (part.p_flags & PF_W) == 0) continue;
+    const Word end = object->dlpi_addr + part.p_vaddr + part.p_memsz;
+    Word at = (object->dlpi_addr + part.p_vaddr + sizeof(Word) - 1) / sizeof(Word) * sizeof(Word);
+    while (at + sizeof(Word) <= end) {
+      // To the end of a page, so that one unreadable page costs no other.
+      const std::size_t room = sizeof words - at % sizeof words;
+      const std::size_t bytes =
+          std::min<std::size_t>(room, (end - at) / sizeof(Word) * sizeof(Word));
+      const iovec to{words, bytes}, from{reinterpret_cast<void*>(at), bytes};
+      const ssize_t got = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+      for (std::size_t i = 0; got > 0 && i < static_cast<std::size_t>(got) / sizeof(Word); ++i) {
+        count.kept += std::binary_search(count.functions.begin(), count.functions.end(), words[i]);
+      }
+      at += bytes;
+    }
+  }
+  return 0;
+}
+
 const void* before_return(const void* caller) noexcept {
   return static_cast<const char*>(caller) - 1;
 }
@@ -255,15 +292,27 @@ void* before_open(const char* file, const void* caller) noexcept {
   }
 }
 
-void after_open(void* answer, void* library) noexcept {
-  if (library == nullptr) return;
+// The code that opens it may catch what a constructor throws, but the loader would not go on.
+void* open_for_tenant(const TenantIdentity& tenant, const char* file, int mode,
+                      ctxb_gate_open open) noexcept {
+  try {
+    return open(file, mode);
+  } catch (...) {
+    end_after_loader_exception(&tenant, file);
+  }
+}
+
+void* open_for(void* answer, const char* file, int mode, ctxb_gate_open open) noexcept {
   GatedTenant& tenant = *static_cast<GatedTenant*>(answer);
+  void* const library = open_for_tenant(tenant.identity(), file, mode, open);
+  if (library == nullptr) return nullptr;
   try {
     record_opened_code(tenant, library);
   } catch (...) {  // out of memory: it is nobody's
-    return;
+    return library;
   }
   lead_imports_of(tenant, *led.load(std::memory_order_acquire));
+  return library;
 }
 
 }  // namespace
@@ -288,18 +337,28 @@ void start_leading_imports(const ctxb_gate& gate, bool late) {
   std::sort(made->imports.begin(), made->imports.end(),
             [](const Import& a, const Import& b) { return a.name < b.name; });
   led.store(made, std::memory_order_release);
-  gate.observe_opens(before_open, after_open);
+  gate.observe_opens(before_open, open_for);
 }
 
-void lead_imports(GatedTenant& tenant, void* library) noexcept {
+void lead_imports(GatedTenant& tenant) noexcept {
   const Led* const all = led.load(std::memory_order_acquire);
-  if (all == nullptr) return;
-  if (all->late && owner_of_code(address_in(library)).tenant == nullptr) {
-    tenant.identity().log(Severity::warning, "gate",
-                          "the library was in the process before it was loaded for the tenant: the "
-                          "gate, which came after the driver, does not hold its calls");
+  if (all != nullptr) lead_imports_of(tenant, *all);
+}
+
+std::size_t count_kept_functions(const std::vector<Extent>& code) noexcept {
+  const Led* const all = led.load(std::memory_order_acquire);
+  if (all == nullptr || !all->late) return 0;
+  try {
+    KeptCount count{code, {}, 0};
+    for (const Import& import : all->imports) {
+      if (import.of != 0) count.functions.push_back(import.of);
+    }
+    std::sort(count.functions.begin(), count.functions.end());
+    dl_iterate_phdr(count_kept, &count);
+    return count.kept;
+  } catch (const std::bad_alloc&) {
+    return 0;  // not known
   }
-  lead_imports_of(tenant, *all);
 }
 
 }  // namespace ctxbroker::detail

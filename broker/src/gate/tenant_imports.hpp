@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leads imports of the tenants' own libraries to the gate, once, right after they were loaded. No
-// other library is touched.
+// Leads imports of the tenants' own libraries to the gate, once, right after they were loaded, or
+// were given to the tenant. No other library is touched.
 #pragma once
+
+#include <cstddef>
+#include <vector>
 
 #include "gate/gated_tenant.hpp"
 #include "gate/library/gate.h"
+#include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
 
@@ -15,9 +19,12 @@ namespace ctxbroker::detail {
 // Throws std::bad_alloc.
 void start_leading_imports(const ctxb_gate& gate, bool late);
 
-// Leads the imports of all libraries that are the tenant's alone. `library` is what dlopen
-// returned; if it is not the tenant's, a late gate warns that it does not hold its calls. Any
-// thread.
-void lead_imports(GatedTenant& tenant, void* library) noexcept;
+// Leads the imports of all libraries that are the tenant's alone. Any thread.
+void lead_imports(GatedTenant& tenant) noexcept;
+
+// Counts the addresses of guarded functions, as the driver behind a late gate has them, that
+// libraries keep in their data: calls through these go past the gate. 0 also where the gate came
+// first, and where the system does not let the data be read. Any thread.
+std::size_t count_kept_functions(const std::vector<Extent>& code) noexcept;
 
 }  // namespace ctxbroker::detail

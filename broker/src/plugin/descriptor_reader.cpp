@@ -31,8 +31,9 @@ constexpr double largest_whole = 9007199254740992.0;             // 2^53: double
 
 // Reads with a memory of where it is, so that every refusal can name the place.
 struct DescriptorPlace {
-  std::string text;            // "libx.so: plug-in com.example.blur"
-  std::uint64_t* bytes_taken;  // of all texts of the descriptor
+  std::string text;             // "libx.so: plug-in com.example.blur"
+  std::uint64_t* bytes_taken;   // of all texts of the descriptor
+  const LibraryBounds* bounds;  // null: the descriptor is not a library's
 
   [[noreturn]] void refuse(const std::string& why) const {
     throw Error(ErrorKind::plugin_entry,
@@ -41,10 +42,21 @@ struct DescriptorPlace {
   void check_that(bool holds, const char* why) const {
     if (!holds) refuse(why);
   }
-  DescriptorPlace at(const std::string& inner) const { return {text + ", " + inner, bytes_taken}; }
+  // Refuses what lies in a library that has nothing to do with this one.
+  void check_own(const void* given, const std::string& member) const {
+    if (given == nullptr || bounds == nullptr) return;
+    const std::string other = bounds->stranger_at(given);
+    if (other.empty()) return;
+    throw Error(ErrorKind::plugin_entry,
+                text + ": " + member + " lies in " + other + remedy_for_shared_data());
+  }
+  DescriptorPlace at(const std::string& inner) const {
+    return {text + ", " + inner, bytes_taken, bounds};
+  }
 };
 
 std::string text(const DescriptorPlace& location, const char* given, const char* member) {
+  location.check_own(given, member);
   auto copy = take_text(given);
   if (!copy) location.refuse(std::string(member) + " is null, too long, or no clean UTF-8");
   *location.bytes_taken += sizeof(std::string) + copy->size();
@@ -63,6 +75,7 @@ std::vector<std::string> names(const DescriptorPlace& location, const char* cons
                                const char* member) {
   std::vector<std::string> copies;
   if (list == nullptr) return copies;
+  location.check_own(list, member);
   for (std::size_t index = 0; list[index] != nullptr; ++index) {
     if (index == most_names) location.refuse(std::string(member) + " does not end with null");
     copies.push_back(filled_text(location, list[index], member));
@@ -89,6 +102,7 @@ auto read_table(const DescriptorPlace& location, const Table<Struct>& table, con
   const std::string one = table.one, all = one + "s";
   if (table.count > table.most) location.refuse(one + "_count is absurd");
   if (table.first == nullptr) location.refuse(all + " is null, " + one + "_count is not 0");
+  location.check_own(table.first, all);
   if (!is_valid(table.first, table.least_bytes) || !is_step(table.first)) {
     location.refuse(all + "[0].size is not that of a " + table.type);
   }
@@ -281,6 +295,7 @@ std::vector<PortDescription> read_ports(const DescriptorPlace& location, const c
 // Borrowed bytes of the library; null stays null.
 const std::byte* image_data(const DescriptorPlace& location, const void* data,
                             std::uint64_t bytes) {
+  location.check_own(data, "data");
   if (data != nullptr) {
     location.check_that(bytes >= 1 && bytes <= largest_image, "data_size is absurd");
   }
@@ -310,6 +325,7 @@ std::vector<ModulePart> read_parts(const DescriptorPlace& outer, const ctxb_modu
 
 std::optional<CudaSource> read_source(const DescriptorPlace& outer, const ctxb_cuda_source* given) {
   if (given == nullptr) return std::nullopt;
+  outer.check_own(given, "source");
   // NOLINTNEXTLINE(bugprone-sizeof-expression): the last member is a pointer
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_cuda_source, options);
   outer.check_that(is_valid(given, least), "source->size is not that of a ctxb_cuda_source");
@@ -317,6 +333,7 @@ std::optional<CudaSource> read_source(const DescriptorPlace& outer, const ctxb_c
   source.name = filled_text(outer, given->name, "source->name");
   const DescriptorPlace location = outer.at("source " + source.name);
   location.check_that(given->text != nullptr, "text is null");
+  location.check_own(given->text, "text");
   source.text = given->text;
   source.options = names(location, given->options, "options");
   return source;
@@ -325,6 +342,7 @@ std::optional<CudaSource> read_source(const DescriptorPlace& outer, const ctxb_c
 JitOptions read_jit(const DescriptorPlace& location, const ctxb_jit_options* given) {
   JitOptions options;
   if (given == nullptr) return options;
+  location.check_own(given, "jit");
   location.check_that(is_valid(given, CTXB_BYTES_THROUGH(ctxb_jit_options, log_bytes)),
                       "jit->size is not that of a ctxb_jit_options");
   location.check_that(given->optimisation <= CTXB_JIT_LEVEL(4),
@@ -379,9 +397,10 @@ std::vector<ModuleImage> read_modules(const DescriptorPlace& location,
 
 }  // namespace
 
-PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::string& where) {
+PluginRecord read_descriptor(const ctxb_plugin_descriptor* given, const std::string& where,
+                             const LibraryBounds* bounds) {
   std::uint64_t bytes_taken = 0;
-  const DescriptorPlace library{where, &bytes_taken};
+  const DescriptorPlace library{where, &bytes_taken, bounds};
   constexpr std::size_t least = CTXB_BYTES_THROUGH(ctxb_plugin_descriptor, output_count);
   library.check_that(is_valid(given, least),
                      "a descriptor is null or shorter than version 1.0 has it");

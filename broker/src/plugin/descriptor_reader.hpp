@@ -8,6 +8,7 @@
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/plugin_description.hpp"
 #include "module/module_image.hpp"
+#include "plugin/library_bounds.hpp"
 
 namespace ctxbroker::detail {
 
@@ -17,7 +18,9 @@ struct PluginRecord {
   bool one_at_a_time = false;        // CTXB_CONCURRENCY_LIBRARY
 };
 
-// `where` names the library in error texts. Throws Error: plugin_entry.
-PluginRecord read_descriptor(const ctxb_plugin_descriptor* descriptor, const std::string& where);
+// `where` names the library in error texts. `bounds`: of the library; null: the descriptor was not
+// made by one. Throws Error: plugin_entry.
+PluginRecord read_descriptor(const ctxb_plugin_descriptor* descriptor, const std::string& where,
+                             const LibraryBounds* bounds = nullptr);
 
 }  // namespace ctxbroker::detail

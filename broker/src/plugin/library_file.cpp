@@ -11,6 +11,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "gate/gate.hpp"
+#include "gate/loader_exception.hpp"
 #include "image/elf.hpp"
 
 namespace ctxbroker::detail {
@@ -100,7 +101,8 @@ std::string library_name(const std::filesystem::path& path) {
   return name;
 }
 
-boost::dll::shared_library load_library(const std::filesystem::path& canonical) {
+boost::dll::shared_library load_library(const std::filesystem::path& canonical,
+                                        const TenantIdentity* tenant, const std::string& hint) {
   // Boost.DLL would open the program itself in its place.
   if (is_this_program(canonical)) {
     throw Error(ErrorKind::plugin_load, "\"" + canonical.string() + "\" is this program itself");
@@ -110,19 +112,32 @@ boost::dll::shared_library load_library(const std::filesystem::path& canonical) 
                                             "\" is truncated: " + *missing +
                                             "; build or copy it again");
   }
+  // A plug-in that lacks a symbol is refused now, and not in mid-work.
+  void* const opened = open_or_end(canonical.c_str(), RTLD_NOW | RTLD_LOCAL, tenant);
   boost::dll::shared_library library;
   boost::dll::fs::error_code error;
-  // Lazy is Boost.DLL's default; a plug-in that lacks a symbol is refused now, not in mid-work.
-  library.load(boost::dll::fs::path(canonical.native()), error,
-               boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
-  if (error || !library.is_loaded()) {
+  if (opened != nullptr) {
+    library.load(boost::dll::fs::path(canonical.native()), error,
+                 boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
+  }
+  if (!library.is_loaded()) {
     const std::string text = loader_text(error);
+    if (opened != nullptr) close_or_end(opened, canonical.c_str(), tenant);
     throw Error(ErrorKind::plugin_load,
                 "plug-in library \"" + canonical.string() + "\" cannot be loaded: " + text +
-                    what_to_do(text, canonical),
+                    what_to_do(text, canonical) + hint,
                 {.call = "dlopen", .tenant = library_name(canonical)});
   }
+  dlclose(opened);  // this call's count only
   return library;
+}
+
+void unload_library(boost::dll::shared_library& library, const std::filesystem::path& canonical,
+                    const TenantIdentity* tenant) noexcept {
+  // Destructors run in the last of these two.
+  void* const last = dlopen(canonical.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  library.unload();
+  if (last != nullptr) close_or_end(last, canonical.c_str(), tenant);
 }
 
 void keep_resident(const std::filesystem::path& canonical) noexcept {

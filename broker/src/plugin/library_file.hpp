@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "context/tenant_identity.hpp"
+
 namespace ctxbroker::detail {
 
 // Identifies a file whatever path led to it.
@@ -23,8 +25,14 @@ FileId file_id(const std::filesystem::path& canonical);
 std::string library_name(const std::filesystem::path& path);
 
 // Loads the library with all symbols resolved and without exporting its symbols to others. Throws
-// Error (plugin_load) with the loader's text.
-boost::dll::shared_library load_library(const std::filesystem::path& canonical);
+// Error (plugin_load) with the loader's text. Ends the process, with the library's name, if a
+// static constructor throws. `hint`: what else may be the reason, for the end of the error's text.
+boost::dll::shared_library load_library(const std::filesystem::path& canonical,
+                                        const TenantIdentity* tenant = nullptr,
+                                        const std::string& hint = {});
+// Lets it go. Ends the process, with the library's name, if a static destructor throws.
+void unload_library(boost::dll::shared_library& library, const std::filesystem::path& canonical,
+                    const TenantIdentity* tenant) noexcept;
 
 // Keeps the image in the process until the process ends, whoever closes it.
 void keep_resident(const std::filesystem::path& canonical) noexcept;

@@ -86,6 +86,14 @@ void LoadedLibrary::read_entry() {
   if (!is_valid(entry_, CTXB_BYTES_THROUGH(ctxb_plugin_entry_type, abi_minor))) {
     refuse("has a size of " + std::to_string(entry_->size) + " bytes and cannot be read");
   }
+  const LibraryBounds bounds(image_->code);
+  if (const std::string other = bounds.other_at(entry_); !other.empty()) {
+    throw Error(
+        ErrorKind::plugin_entry,
+        "\"" + path_.string() +
+            "\" is not a ctxbroker plug-in: the ctxb_plugin_entry that it leads to lies in " +
+            other + ". Give the path of the library that exports it");
+  }
   // Nothing but size and major is looked at before they fit.
   if (entry_->abi_major != CTXB_ABI_MAJOR) {
     throw Error(ErrorKind::plugin_version,
@@ -137,6 +145,12 @@ void LoadedLibrary::read_factory() {
       given == nullptr) {
     refuse(std::string("get_factory gives none for ") + CTXB_PLUGIN_FACTORY_ID);
   }
+  const LibraryBounds bounds(image_->code);
+  const auto check_own = [&](const void* data, const std::string& what) {
+    const std::string other = bounds.other_at(data);
+    if (!other.empty()) refuse(what + " lies in " + other + remedy_for_shared_data());
+  };
+  check_own(given, "its factory");
   const auto* factory = static_cast<const ctxb_plugin_factory*>(given);
   if (!is_valid(factory, CTXB_BYTES_THROUGH(ctxb_plugin_factory, create))) {
     refuse("the factory's size is not that of a ctxb_plugin_factory");
@@ -154,7 +168,8 @@ void LoadedLibrary::read_factory() {
     descriptor = nullptr;
     call_plugin(broker_.nowhere(), call("describe"),
                 [&] { descriptor = factory->describe(index); });
-    records_.push_back(read_descriptor(descriptor, where));
+    check_own(descriptor, "descriptor " + std::to_string(index));
+    records_.push_back(read_descriptor(descriptor, where, &bounds));
     records_.back().description.library_path = path_.string();
     find_files(records_.back().modules, path_.parent_path());
     if (!ids.insert(records_.back().description.id).second) {

@@ -15,6 +15,7 @@
 #include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/loss.hpp"
+#include "plugin/needed_files.hpp"
 
 namespace ctxbroker::detail {
 
@@ -83,20 +84,25 @@ TenantImpl::~TenantImpl() {
 std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& canonical) {
   auto image = std::make_shared<LibraryImage>();
   image->path = canonical;
+  std::string hint;
+  for (const std::string& text : find_other_versions(canonical)) {
+    identity_->log(Severity::warning, "plugin", text);
+    hint += "; " + text;
+  }
   {
     std::optional<CodeChange> change;
     if (gated() != nullptr) change.emplace(*gated(), CodeChange::Way::arrives);
     const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlopen"});
     const ScopedSpan span(SpanCategory::load, "dlopen", identity_->name.c_str(), identity_->id);
     const RunningNote note(nullptr, lasting(canonical.native()), "dlopen");
-    image->library = load_library(canonical);
+    image->library = load_library(canonical, identity_.get(), hint);
   }
   say_replaced_handlers(*identity_);
   image->code = extent_at(address_in(image->library.native()));
   add_library_code(image->code.begin, image->code.end, lasting(canonical.native()));
   if (gated() != nullptr) {
     open_left_code(address_in(image->library.native()));
-    lead_imports(*gated(), image->library.native());
+    take_code(*image);
   }
   const std::lock_guard lock(mutex_);
   libraries_.push_back(image);
@@ -119,6 +125,50 @@ void TenantImpl::open_left_code(const void* code) {
   }
   own.give_way_to(*left);
   identity_->gated.store(left, std::memory_order_release);
+}
+
+// The library may have been in the process before, as the host's or as something that another
+// library needs.
+void TenantImpl::take_code(const LibraryImage& image) {
+  const CodeClaim claim = claim_code(*gated(), address_in(image.library.native()));
+  lead_imports(*gated());
+  const auto say = [&](Severity severity, const std::string& text) {
+    identity_->log(severity, "gate", image.path.string() + text);
+  };
+  switch (claim.result) {
+    case ClaimResult::own:
+      return;
+    case ClaimResult::taken:
+      if (const std::size_t kept = count_kept_functions(claim.code); kept != 0) {
+        say(Severity::warning,
+            " was in the process before it was adopted, and has kept " +
+                (kept == 1 ? "the address of a driver function"
+                           : "the addresses of " + std::to_string(kept) + " driver functions") +
+                ", as a runtime library does at its first call: the "
+                "gate, which came after the driver, does not hold calls through that. It holds "
+                "its other calls from now on. Adopt the library before its first CUDA call, or "
+                "link the program with ctxbroker::broker");
+        return;
+      }
+      say(Severity::info,
+          " was in the process before it was adopted; from now on it is the tenant's. What it made "
+          "with CUDA before stays the host's");
+      return;
+    case ClaimResult::shared:
+      say(Severity::warning,
+          " is used by " +
+              (claim.other != nullptr ? "tenant " + claim.other->identity().name
+                                      : std::string("another tenant")) +
+              " too, so it belongs to neither: inside a guard its calls are the guarded tenant's, "
+              "and on its own threads they are the host's. Give each tenant a copy of the file "
+              "under a SONAME of its own, or load one of the two in a worker");
+      return;
+    case ClaimResult::common:
+      say(Severity::warning,
+          " serves the whole process and belongs to no tenant: its calls are those of the code "
+          "that calls it");
+      return;
+  }
 }
 
 void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
@@ -147,7 +197,7 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
   const ScopedSpan span(SpanCategory::load, "dlclose", identity_->name.c_str(), identity_->id);
   const RunningNote note(nullptr, lasting(library.path.native()), "dlclose");
-  library.library.unload();
+  unload_library(library.library, library.path, identity_.get());
   // Another tenant's handle, or the process, may keep it.
   if (unload && extent_at(reinterpret_cast<const void*>(library.code.begin)) != library.code) {
     remove_library_code(library.code.begin);

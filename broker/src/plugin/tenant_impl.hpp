@@ -105,6 +105,7 @@ class TenantImpl final : private LeaseSource {
     return gated != nullptr && &gated->identity() == identity_.get() ? gated : nullptr;
   }
   void open_left_code(const void* code);
+  void take_code(const LibraryImage& image);
   bool wait_for(Lease& lease, CUstream stream) noexcept;
   bool wait_for_work() noexcept;
   std::string what_may_call_code();

@@ -61,8 +61,8 @@ ProcessExit run_process(const std::filesystem::path& program,
       !read_all(read_end.get(), end, result.output) || !wait_for_end(child, end, status);
   if (result.timed_out) {
     ::kill(child, SIGKILL);
-    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
+    // A driver that hangs may hold it where no signal reaches it.
+    wait_for_end(child, Clock::now() + std::chrono::seconds(1), status);
     return result;
   }
   if (WIFEXITED(status)) result.exit_status = WEXITSTATUS(status);

@@ -17,6 +17,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <string_view>
 #include <vector>
@@ -35,7 +36,7 @@ using Clock = std::chrono::steady_clock;
 using json::Json;
 
 constexpr std::size_t largest_answer = std::size_t{16} << 20;  // bytes
-constexpr std::size_t most_words = 400;                        // bytes of what a library printed
+constexpr std::size_t most_words = 2000;                       // bytes of what a library printed
 // The exit statuses of a process that has written its answer. If a library calls exit, the process
 // ends with another one.
 constexpr int described_status = 86, refused_status = 87;
@@ -106,6 +107,7 @@ void step_aside(const MemoryFile& answer, const MemoryFile& printed, pid_t exami
 [[noreturn]] void load_and_answer(const std::filesystem::path& library, const MemoryFile& answer) {
   std::string text;
   int status = described_status;
+  std::set_terminate(std::abort);  // what the broker says of it stays the last line
   try {
     BrokerOptions options;
     options.host_name = "ctxb-scan";

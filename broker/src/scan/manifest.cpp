@@ -4,8 +4,8 @@
 #include <system_error>
 
 #include "ctxbroker/error.hpp"
+#include "plugin/build_id.hpp"
 #include "plugin/description_json.hpp"
-#include "scan/build_id.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -80,6 +80,9 @@ class Scan {
     add_missing();
     cache_.finish();
     result_.duplicates = find_duplicates(result_.libraries);
+    for (std::string& text : find_version_conflicts(result_.libraries)) {
+      result_.notes.push_back(std::move(text));
+    }
     return std::move(result_);
   }
 

@@ -2,6 +2,7 @@
 // The steps of a scan that tests look at.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,5 +19,9 @@ int compare_versions(std::string_view a, std::string_view b) noexcept;
 
 // Which of several plug-ins with one id counts. Looks at the enabled libraries only.
 std::vector<ScanDuplicate> find_duplicates(const std::vector<ScannedLibrary>& libraries);
+
+// Says, in one sentence for each name, which libraries the enabled ones need in different versions.
+// Reads their files.
+std::vector<std::string> find_version_conflicts(const std::vector<ScannedLibrary>& libraries);
 
 }  // namespace ctxbroker::detail

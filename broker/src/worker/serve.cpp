@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "ctxbroker/worker_module.h"
+#include "gate/loader_exception.hpp"
 #include "process/foreign_descriptor.hpp"
 #include "process/restrictions.hpp"
 #include "worker/graph_module.hpp"
@@ -117,7 +118,7 @@ ctxb_status start_module() {
   }
   if (serving->module == nullptr) {
     const std::string& path = serving->module_path;
-    void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const library = open_or_end(path.c_str(), RTLD_NOW | RTLD_LOCAL, nullptr);
     if (library == nullptr) {
       return failed(CTXB_ERROR, ::dlerror());  // NOLINT(concurrency-mt-unsafe): of this thread
     }

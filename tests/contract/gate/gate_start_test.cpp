@@ -119,19 +119,33 @@ TEST(GateStart, DISABLED_GateAfterTheHostsDriverIsLate) {
   EXPECT_EQ(hosts_own, dlsym(driver, "cuMemFree_v2")) << "what the host keeps stays the driver's";
 }
 
-TEST(GateStart, DISABLED_LateGateLeavesALibraryOfTheHostAloneAndNamesIt) {
-  ASSERT_NE(dlopen("libcuda.so.1", RTLD_NOW), nullptr) << dlerror();
+// The host has it, and has called CUDA through it.
+TEST(GateStart, DISABLED_LateGateTakesALibraryOfTheHostAndSaysWhatItCannotHold) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+  ASSERT_NE(driver, nullptr) << dlerror();
   void* const hosts = dlopen(test_library("attacks_dlsym").c_str(), RTLD_NOW);
   ASSERT_NE(hosts, nullptr) << dlerror();
+  void* const linked = dlopen(test_library("attacks_linked").c_str(), RTLD_NOW);
+  ASSERT_NE(linked, nullptr) << dlerror();
+  *static_cast<void**>(dlsym(hosts, KEPT)) = dlsym(driver, "cuMemFree_v2");
+  const auto on_own_thread =
+      reinterpret_cast<allocate_function*>(dlsym(linked, ALLOCATE_ON_OWN_THREAD));
   std::vector<std::string> said;
   BrokerOptions options;
   options.records = [&](const Record& record) { said.push_back(record.text); };
   Broker broker = Broker::open(std::move(options));
-  Tenant tenant = broker.open_tenant("second");
+  ASSERT_EQ(broker.gate().mode, GateMode::late);
+  Tenant tenant = broker.open_tenant("second", {LeaseChoice(LeaseKind::private_own)});
+  EXPECT_NE(context_of(on_own_thread(64)), tenant.lease().context) << "the control";
   AdoptedLibrary library = tenant.adopt(test_library("attacks_dlsym"));
-  EXPECT_THAT(said, Contains(HasSubstr("in the process before it was loaded for the tenant")));
+  EXPECT_THAT(said, Contains(HasSubstr("has kept the address of a driver function")));
   const auto address = reinterpret_cast<driver_address_function*>(library.symbol(DRIVER_ADDRESS));
-  EXPECT_EQ(address("cuMemFree_v2"), driver_function_by_name("cuMemFree_v2"));
+  EXPECT_THAT(file_of(address("cuMemFree_v2")), HasSubstr("ctxbroker_gate.so"));
+  EXPECT_EQ(*static_cast<void**>(library.symbol(KEPT)), dlsym(driver, "cuMemFree_v2"))
+      << "the gate changes imports, and no other data";
+  AdoptedLibrary other = tenant.adopt(test_library("attacks_linked"));
+  EXPECT_THAT(said, Contains(HasSubstr("from now on it is the tenant's")));
+  EXPECT_EQ(context_of(on_own_thread(64)), tenant.lease().context);
 }
 
 TEST(GateStart, DISABLED_GateBesideAnotherDriverIsNotInForce) {
@@ -257,7 +271,7 @@ TEST_P(GateStartTest, ChildTestPasses) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, GateStartTest,
                          ::testing::Values("GateAfterTheHostsDriverIsLate",
-                                           "LateGateLeavesALibraryOfTheHostAloneAndNamesIt",
+                                           "LateGateTakesALibraryOfTheHostAndSaysWhatItCannotHold",
                                            "LateLookUpsDifferOnlyForGuardedFunctions",
                                            "FirstCallOfTheDriverDoesNotHoldUpAConstructor",
                                            "BrokerThatOpensDoesNotHoldUpAConstructor",

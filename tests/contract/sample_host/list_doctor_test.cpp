@@ -354,6 +354,27 @@ TEST_F(DoctorCommand, DoctorWithoutADeviceSaysWhatIsMissing) {
   EXPECT_THAT(ended.output, HasSubstr("missing"));
 }
 
+// The software device stands for NVIDIA's driver, and fails as that does.
+TEST_F(DoctorCommand, DriverThatCannotBeInitialisedIsNamedWithTheRemedy) {
+  const auto software = program_folder().parent_path() / "lib/ctxbroker/software_device";
+  const std::pair<const char*, const char*> cases[] = {
+      {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+       "different versions, as after an update of the driver: reboot"},
+      {"CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "remove the package cuda-compat"},
+      {"CUDA_ERROR_STUB_LIBRARY", "the toolkit's stub"},
+      {"CUDA_ERROR_UNKNOWN", "modprobe nvidia_uvm"},
+      {"CUDA_ERROR_OUT_OF_MEMORY", "nvidia-smi and dmesg may say more"}};
+  for (const auto& [status, remedy] : cases) {
+    const Ended ended =
+        run({"doctor"}, {{"CTXBROKER_DRIVER", "nvidia"},
+                         {"LD_LIBRARY_PATH", software.string()},
+                         {"CTXBROKER_SOFTWARE_FAIL", std::string("cuInit:1=") + status}});
+    EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::driver)) << ended.output;
+    EXPECT_THAT(ended.output, AllOf(HasSubstr("NOT USABLE"), HasSubstr("cannot be initialised"),
+                                    HasSubstr(status), HasSubstr(remedy)));
+  }
+}
+
 TEST_F(DoctorCommand, NamesLibrariesThatCannotBeUsed) {
   std::filesystem::create_directory(folder / "plugins");
   std::filesystem::copy_file(test_plugin("wrong_major"), folder / "plugins/wrong_major.so");

@@ -13,6 +13,7 @@
 namespace ctxbroker {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -50,6 +51,29 @@ TEST_F(ScanTest, ASoundLibraryIsDescribedAndNotLoaded) {
   EXPECT_EQ(found.libraries[0].plugins[0].library_path, (folder / "parameters.so").string());
 }
 
+TEST_F(ScanTest, LibrariesThatNeedDifferentVersionsOfAnotherAreNamed) {
+  put("versions_one", "a.so");
+  put("versions_two", "b.so");
+  put("versions_same", "c.so");
+  for (const char* version : {"version_1", "version_2", "version_3"}) {
+    std::filesystem::copy(test_library(version).replace_extension(), folder / version,
+                          std::filesystem::copy_options::recursive);
+  }
+  const ScanResult found = scan(options());
+  for (const ScannedLibrary& one : found.libraries) {
+    EXPECT_EQ(one.state, LibraryState::enabled) << one.reason;
+  }
+  ASSERT_THAT(found.notes, SizeIs(1));
+  EXPECT_THAT(
+      found.notes[0],
+      AllOf(HasSubstr("different versions of libctxb_test_versioned.so.1: \""),
+            HasSubstr("version_1/libctxb_test_versioned.so.1\" (a.so, c.so); \""),
+            HasSubstr("version_2/libctxb_test_versioned.so.1\" (b.so)."), HasSubstr("in workers")));
+  // What a user disables, or what is not there, needs nothing.
+  set_library_enabled(folder / "b.so", false, options());
+  EXPECT_THAT(scan(options()).notes, IsEmpty());
+}
+
 struct Deed {
   const char* library;
   LibraryState state;
@@ -63,6 +87,7 @@ TEST_P(DeedTest, HarmfulLibraryCostsOnlyItsOwnEntry) {
   put(deed.library, "b.so");
   put("unloadable", "a.so");
   put("unloadable", "c.so");
+  if (std::string(deed.library) == "throws_by_needed") put("throws_needed", "throws_needed.so");
   ScanOptions asked = options();
   asked.at_once = 1;
   asked.deadline = std::chrono::milliseconds(deed.state == LibraryState::hung ? 500 : 20000);
@@ -89,6 +114,10 @@ INSTANTIATE_TEST_SUITE_P(
         Deed{"scan_kills_group", LibraryState::crashed, "signal 9"},
         Deed{"scan_forges", LibraryState::could_not_load, "its answer"},
         Deed{"scan_endless", LibraryState::could_not_load, "name is null, too long"},
+        Deed{"throws_constructor", LibraryState::crashed,
+             "a static constructor threw an exception: the table cannot be read"},
+        Deed{"throws_by_needed", LibraryState::crashed,
+             "that of a library that came with it (throws_needed.so), threw an exception"},
         Deed{"broken_init_throws", LibraryState::could_not_load, "threw an exception"},
         Deed{"broken_abi_major", LibraryState::could_not_load, "plug-in ABI"},
         Deed{"broken_text", LibraryState::could_not_load, "invalid ELF header"}),

@@ -175,6 +175,13 @@ TEST_F(WorkerGraphTest, ADeathInSetUpIsNamed) {
   EXPECT_EQ(run(graph, input), input);
 }
 
+TEST_F(WorkerGraphTest, ConstructorThatThrowsEndsTheWorkerWithThatReason) {
+  EXPECT_THAT(error_of(ErrorKind::context_lost,
+                       [&] { WorkerGraph graph(one("throws_constructor"), graph_options()); }),
+              AllOf(HasSubstr("a static constructor (the table cannot be read)"),
+                    HasSubstr("throws_constructor.so")));
+}
+
 TEST_F(WorkerGraphTest, RestartRestoresParametersAndTexts) {
   WorkerGraph graph(one("parameters"), graph_options());
   graph.set_text(0, "title", "four");

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { ctxb_gate_abi = 3 };
+enum { ctxb_gate_abi = 4 };
 
 typedef void (*ctxb_gate_function)(void);
 
@@ -38,10 +38,10 @@ typedef void (*ctxb_gate_look_up_observer)(const char* name, ctxb_gate_found fou
 
 /* The first is called before a tenant's library opens another, with the file and the address of the
  * call. It answers NULL where the loader's answer depends on its caller; then the loader opens it.
- * Otherwise the gate opens it, and the second is called with that answer and the library (NULL: it
- * was not opened). */
+ * Otherwise the second is called with that answer. It returns what `open` returns for the file. */
+typedef void* (*ctxb_gate_open)(const char* file, int mode);
 typedef void* (*ctxb_gate_before_open)(const char* file, const void* caller);
-typedef void (*ctxb_gate_after_open)(void* answer, void* library);
+typedef void* (*ctxb_gate_open_for)(void* answer, const char* file, int mode, ctxb_gate_open open);
 
 /* Any thread. Lives as long as the process. */
 typedef struct ctxb_gate {
@@ -80,7 +80,7 @@ typedef struct ctxb_gate {
   ctxb_gate_function watched_dlsym, watched_dlvsym;
 
   /* To stand in place of dlopen in a tenant's library. Call observe_opens once, before that. */
-  void (*observe_opens)(ctxb_gate_before_open before, ctxb_gate_after_open after);
+  void (*observe_opens)(ctxb_gate_before_open before, ctxb_gate_open_for open_for);
   ctxb_gate_function watched_dlopen;
 } ctxb_gate;
 

@@ -13,10 +13,10 @@
 void cuInit(void);
 
 static ctxb_gate_before_open before_open;
-static ctxb_gate_after_open after_open;
+static ctxb_gate_open_for open_for;
 
-void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_after_open after) {
-  after_open = after;
+void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_open_for open) {
+  open_for = open;
   __atomic_store_n(&before_open, before, __ATOMIC_RELEASE);
 }
 
@@ -45,8 +45,7 @@ int ctxb_gate_open_watched(const char* file, int mode, const void* caller, void*
   void* answer = before != NULL ? before(file, caller) : NULL;
   if (answer == NULL) return 0;
   /* This library has no run path: what is found does not depend on it. */
-  *library = open_library(file, mode);
-  after_open(answer, *library);
+  *library = open_for(answer, file, mode, open_library);
   return 1;
 }
 

@@ -35,7 +35,7 @@ extern const char ctxb_gate_watched_dlvsym[];
 /* Returns whether the library is the driver behind the gate. */
 int ctxb_gate_is_driver(const void* library);
 
-void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_after_open after);
+void ctxb_gate_observe_opens(ctxb_gate_before_open before, ctxb_gate_open_for open_for);
 
 /* Opens a library for a tenant's code. 1: done, with what dlopen answered; 0: the loader is to
  * answer, because what it finds may depend on who asks. */

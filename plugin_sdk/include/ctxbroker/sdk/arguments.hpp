@@ -9,21 +9,23 @@
 #include <type_traits>
 
 #include "ctxbroker/sdk/device_buffer.hpp"
+#include "ctxbroker/sdk/local.hpp"
 
 namespace ctxbroker::sdk {
 
 /// Whether a launch takes a T: a type that can be copied byte by byte, or a DeviceBuffer. An array
 /// has to be in a struct.
 template <class T>
-inline constexpr bool is_kernel_argument_v = std::is_trivially_copyable_v<T> && !std::is_array_v<T>;
+CTXB_SDK_LOCAL inline constexpr bool is_kernel_argument_v =
+    std::is_trivially_copyable_v<T> && !std::is_array_v<T>;
 template <class T>
-inline constexpr bool is_kernel_argument_v<DeviceBuffer<T>> = true;
+CTXB_SDK_LOCAL inline constexpr bool is_kernel_argument_v<DeviceBuffer<T>> = true;
 
 namespace detail {
 
 // What a kernel argument is: where its bytes are, how many, and their alignment.
 template <class T>
-struct Argument {
+struct CTXB_SDK_LOCAL Argument {
   static_assert(is_kernel_argument_v<T>,
                 "a kernel argument must be trivially copyable and no array: a number, a device "
                 "pointer, a DeviceBuffer or a struct of plain values");
@@ -33,7 +35,7 @@ struct Argument {
 };
 
 template <class T>
-struct Argument<DeviceBuffer<T>> {
+struct CTXB_SDK_LOCAL Argument<DeviceBuffer<T>> {
   static const void* address(const DeviceBuffer<T>& buffer) { return &buffer.address(); }
   static constexpr std::uint32_t size = static_cast<std::uint32_t>(sizeof(std::uint64_t));
   static constexpr std::uint32_t alignment = size;
@@ -62,7 +64,8 @@ constexpr LayoutTable<sizeof...(Arguments)> make_layout() {
 }
 
 template <class... Arguments>
-inline constexpr LayoutTable<sizeof...(Arguments)> layout = make_layout<Arguments...>();
+CTXB_SDK_LOCAL inline constexpr LayoutTable<sizeof...(Arguments)> layout =
+    make_layout<Arguments...>();
 
 }  // namespace detail
 
@@ -73,7 +76,7 @@ inline constexpr LayoutTable<sizeof...(Arguments)> layout = make_layout<Argument
 /// and double2 to 16. A struct of four floats of your own is aligned to 4, unless it says
 /// alignas(16).
 template <class... Arguments>
-struct ArgumentLayout {
+struct CTXB_SDK_LOCAL ArgumentLayout {
   /// The number of arguments.
   static constexpr std::uint32_t count = static_cast<std::uint32_t>(sizeof...(Arguments));
   /// Each one's size, in bytes.

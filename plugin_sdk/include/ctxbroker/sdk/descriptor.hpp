@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ctxbroker/plugin.h"
+#include "ctxbroker/sdk/local.hpp"
 
 namespace ctxbroker::sdk {
 
@@ -17,15 +18,16 @@ struct Format {
   std::uint32_t samples;
 };
 /// RGBA as 32-bit floats.
-inline constexpr Format rgba{CTXB_CHANNELS(4), CTXB_SAMPLE_FLOAT};
+CTXB_SDK_LOCAL inline constexpr Format rgba{CTXB_CHANNELS(4), CTXB_SAMPLE_FLOAT};
 /// RGBA as floats or as halves. Job::input_pixels and output_pixels have views for it.
-inline constexpr Format rgba_float_or_half{CTXB_CHANNELS(4), CTXB_SAMPLE_FLOAT | CTXB_SAMPLE_HALF};
+CTXB_SDK_LOCAL inline constexpr Format rgba_float_or_half{CTXB_CHANNELS(4),
+                                                          CTXB_SAMPLE_FLOAT | CTXB_SAMPLE_HALF};
 /// Images with 1 to 4 channels (grey, grey and alpha, RGB, RGBA) of floats or halves.
-inline constexpr Format any_image{
+CTXB_SDK_LOCAL inline constexpr Format any_image{
     CTXB_CHANNELS(1) | CTXB_CHANNELS(2) | CTXB_CHANNELS(3) | CTXB_CHANNELS(4),
     CTXB_SAMPLE_FLOAT | CTXB_SAMPLE_HALF};
 /// Audio with any number of channels.
-inline constexpr Format any_audio{CTXB_CHANNELS_ANY, CTXB_SAMPLE_FLOAT};
+CTXB_SDK_LOCAL inline constexpr Format any_audio{CTXB_CHANNELS_ANY, CTXB_SAMPLE_FLOAT};
 
 /// Describes one port: id, name and format, and flags as CTXB_PORT_OPTIONAL. Text is kept by
 /// pointer, so it must have static storage.
@@ -46,12 +48,14 @@ inline constexpr Format any_audio{CTXB_CHANNELS_ANY, CTXB_SAMPLE_FLOAT};
 
 namespace detail {
 // Of a plug-in that says nothing about its ports.
-inline constexpr ctxb_port image_in[] = {port("in", "Input", rgba)};
-inline constexpr ctxb_port image_out[] = {port("out", "Output", rgba)};
-inline constexpr ctxb_port image_out_in_place[] = {in_place_port("out", "Output", rgba)};
-inline constexpr ctxb_port audio_in[] = {port("in", "Input", any_audio)};
-inline constexpr ctxb_port audio_out[] = {port("out", "Output", any_audio)};
-inline constexpr ctxb_port audio_out_in_place[] = {in_place_port("out", "Output", any_audio)};
+CTXB_SDK_LOCAL inline constexpr ctxb_port image_in[] = {port("in", "Input", rgba)};
+CTXB_SDK_LOCAL inline constexpr ctxb_port image_out[] = {port("out", "Output", rgba)};
+CTXB_SDK_LOCAL inline constexpr ctxb_port image_out_in_place[] = {
+    in_place_port("out", "Output", rgba)};
+CTXB_SDK_LOCAL inline constexpr ctxb_port audio_in[] = {port("in", "Input", any_audio)};
+CTXB_SDK_LOCAL inline constexpr ctxb_port audio_out[] = {port("out", "Output", any_audio)};
+CTXB_SDK_LOCAL inline constexpr ctxb_port audio_out_in_place[] = {
+    in_place_port("out", "Output", any_audio)};
 }  // namespace detail
 
 /// Describes a plug-in to the host. Start with image() or audio(), and add what applies:

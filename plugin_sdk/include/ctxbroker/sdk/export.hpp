@@ -7,31 +7,23 @@
 #include <cstring>
 
 #include "ctxbroker/plugin.h"
+#include "ctxbroker/sdk/local.hpp"
 #include "ctxbroker/sdk/thunks.hpp"
 
 namespace ctxbroker::sdk {
 
-namespace detail {
-
-// Apart, because nvcc 13.0 refuses the address of a call within an expansion.
-template <class Plugin>
-constexpr const ctxb_plugin_descriptor* descriptor_of() {
-  return &Plugin::descriptor.raw();
-}
-
-}  // namespace detail
-
 /// The C tables of a library that holds these plug-ins, as constant data. CTXB_EXPORT_PLUGINS uses
 /// it. A library that writes its own entry can use it too. The functions are those of plugin.h.
 template <class... Plugins>
-struct Library {
+struct CTXB_SDK_LOCAL Library {
   static_assert(sizeof...(Plugins) >= 1, "a library holds at least one plug-in");
 
   static std::uint32_t count() { return static_cast<std::uint32_t>(sizeof...(Plugins)); }
 
   static const ctxb_plugin_descriptor* describe(std::uint32_t index) {
-    static constexpr const ctxb_plugin_descriptor* all[] = {detail::descriptor_of<Plugins>()...};
-    return index < sizeof...(Plugins) ? all[index] : nullptr;
+    // Copies: another library's class of the same name may have taken the place of the original.
+    static const ctxb_plugin_descriptor all[] = {Plugins::descriptor.raw()...};
+    return index < sizeof...(Plugins) ? &all[index] : nullptr;
   }
 
   static const ctxb_plugin* create(std::uint32_t index, const ctxb_host* host) {

@@ -11,6 +11,7 @@
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/sdk/failure.hpp"
 #include "ctxbroker/sdk/host.hpp"
+#include "ctxbroker/sdk/local.hpp"
 
 namespace ctxbroker::sdk {
 namespace detail {
@@ -39,6 +40,8 @@ struct Piece {
   Piece* next = nullptr;
 };
 
+CTXB_SDK_LOCAL inline constexpr std::uint64_t no_address = 0;
+
 // Owns one piece, or none.
 class Allocation {
  public:
@@ -50,8 +53,7 @@ class Allocation {
   void reset() noexcept { piece_.reset(); }
 
   const std::uint64_t& address() const noexcept {
-    static constexpr std::uint64_t none = 0;
-    if (piece_ == nullptr) return none;
+    if (piece_ == nullptr) return no_address;
     return piece_->address;
   }
 

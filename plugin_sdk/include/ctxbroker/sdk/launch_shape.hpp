@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "ctxbroker/sdk/local.hpp"
+
 namespace ctxbroker::sdk {
 
 /// A size in three dimensions.
@@ -30,7 +32,7 @@ struct LaunchShape {
 
 namespace detail {
 
-inline constexpr std::uint32_t max_grid_y = 65535;  // of every CUDA device
+CTXB_SDK_LOCAL inline constexpr std::uint32_t max_grid_y = 65535;  // of every CUDA device
 
 constexpr std::uint32_t blocks_for(std::uint32_t items, std::uint32_t per_block) {
   return items == 0 ? 1 : (items - 1) / per_block + 1;

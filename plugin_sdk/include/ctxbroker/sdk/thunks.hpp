@@ -13,6 +13,7 @@
 
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/sdk/failure.hpp"
+#include "ctxbroker/sdk/local.hpp"
 #include "ctxbroker/sdk/plugin_base.hpp"
 
 namespace ctxbroker::sdk::detail {
@@ -48,7 +49,7 @@ void guarded_void(const ctxb_host* host, Body&& body) noexcept {
 }
 
 template <class Derived>
-struct Thunks {
+struct CTXB_SDK_LOCAL Thunks {
   static_assert(std::is_base_of_v<Plugin, Derived>, "derive from ctxbroker::sdk::Plugin");
   static_assert(std::is_constructible_v<Derived, Host>, "write `using Plugin::Plugin;`");
 
@@ -82,8 +83,9 @@ struct Thunks {
       Plugin& base = base_of(plugin);
       try {
         // A plug-in that calls CUDA itself may have kernels too.
-        constexpr const ctxb_plugin_descriptor& raw = Derived::descriptor.raw();
-        base.gpu_.open(raw.cuda_use == CTXB_CUDA_KERNELS || raw.module_count != 0);
+        static const bool has_kernels = Derived::descriptor.raw().cuda_use == CTXB_CUDA_KERNELS ||
+                                        Derived::descriptor.raw().module_count != 0;
+        base.gpu_.open(has_kernels);
         base.activate(Activation(base.gpu_, *activation));
       } catch (...) {
         base.gpu_.release_all();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "scan/build_id.hpp"
+#include "plugin/build_id.hpp"
 
 #include <cstdint>
 #include <cstring>
