@@ -24,7 +24,7 @@ constexpr std::uint32_t most_parts = 256;  // of one module
 constexpr std::uint32_t most_ports = 64;   // of inputs, and of outputs
 constexpr std::uint32_t most_result_bytes = 65536;
 constexpr std::uint32_t most_log_bytes = std::uint32_t{1} << 20;
-constexpr std::size_t most_names = 4096;                         // of one list
+constexpr std::size_t most_listed = 4096;                         // of one list
 constexpr std::uint64_t most_text = std::uint64_t{1} << 22;      // bytes, of one descriptor
 constexpr std::uint64_t largest_image = std::uint64_t{1} << 30;  // bytes
 constexpr double largest_whole = 9007199254740992.0;             // 2^53: doubles count by ones
@@ -77,7 +77,7 @@ std::vector<std::string> names(const DescriptorPlace& location, const char* cons
   if (list == nullptr) return copies;
   location.check_own(list, member);
   for (std::size_t index = 0; list[index] != nullptr; ++index) {
-    if (index == most_names) location.refuse(std::string(member) + " does not end with null");
+    if (index == most_listed) location.refuse(std::string(member) + " does not end with null");
     copies.push_back(filled_text(location, list[index], member));
   }
   return copies;
