@@ -30,9 +30,10 @@ std::ostream& operator<<(std::ostream& out, const State& state) {
 class HandlesTest : public RulesTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
   Tenant open(const char* name) { return RulesTest::open(broker, name, GetParam()); }
-  static State state() {
+  static State state(int device = 0) {
     State now;
-    EXPECT_EQ(driver_call("cuDevicePrimaryCtxGetState", 0, &now.flags, &now.active), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuDevicePrimaryCtxGetState", device, &now.flags, &now.active),
+              CUDA_SUCCESS);
     return now;
   }
   static CUcontext retain() {
@@ -212,6 +213,35 @@ TEST_P(HandlesTest, EveryQuestionAnswersTheSameContext) {
     EXPECT_EQ(current(), kept);
     EXPECT_EQ(driver_call("cuMemFree_v2", memory), CUDA_SUCCESS);
     EXPECT_EQ(driver_call("cuStreamDestroy_v2", stream), CUDA_SUCCESS);
+  });
+  EXPECT_EQ(tenant.strikes(), 0U);
+}
+
+// Each device has a state of its own, and a lease with one handle of its own.
+TEST_P(HandlesTest, LeaseOnAnotherDeviceHasOneHandleToo) {
+  if (broker.devices().size() < 2) GTEST_SKIP() << "needs two devices; the driver has one";
+  Tenant tenant = open("two devices");
+  CUcontext const first = tenant.lease(0).context, second = tenant.lease(1).context;
+  CUcontext const real = raw.retain_primary(1);
+  raw.call("cuDevicePrimaryCtxRelease_v2", 1);
+  tenant.run(0, [&] {
+    EXPECT_EQ(current(), first);
+    EXPECT_EQ(state(0).active, 1);
+    EXPECT_EQ(state(1).active, 0);
+  });
+  on_each_of(3, tenant, [&] {
+    for (CUcontext asked : {real, second}) {
+      EXPECT_EQ(driver_call("cuCtxSetCurrent", asked), CUDA_SUCCESS);
+      EXPECT_EQ(current(), second);
+      EXPECT_EQ(id_of(nullptr), id_of(second));
+      CUdeviceptr memory = 0;
+      EXPECT_EQ(driver_call("cuMemAlloc_v2", &memory, std::size_t{256}), CUDA_SUCCESS);
+      EXPECT_EQ(context_of(memory), second);
+      EXPECT_EQ(driver_call("cuMemFree_v2", memory), CUDA_SUCCESS);
+      EXPECT_EQ(driver_call("cuCtxSetCurrent", first), CUDA_SUCCESS);
+      EXPECT_EQ(current(), first);
+    }
+    EXPECT_EQ(state(1).active, 1);
   });
   EXPECT_EQ(tenant.strikes(), 0U);
 }
