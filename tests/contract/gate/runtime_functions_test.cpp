@@ -148,6 +148,15 @@ TEST(RuntimeFunctions, DISABLED_CallsAll) {
 
 // ---- in the parent ----------------------------------------------------------------------------
 
+// The line in which GoogleTest says why a test ended.
+std::string line_with_exception(const std::string& text) {
+  std::istringstream lines(text);
+  std::string last;
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("exception") != std::string::npos) last = line;
+  return last;
+}
+
 // Reads one child's output into the results. Returns the entry after the last one that it called.
 int read_output(const ChildResult& child, int from, FunctionResults& results) {
   std::istringstream lines(child.output);
@@ -177,9 +186,10 @@ int read_output(const ChildResult& child, int from, FunctionResults& results) {
     }
   }
   if (!answered) {
-    results.answers[name] = child.timed_out
-                                ? "does not return"
-                                : "ends the process by signal " + std::to_string(child.signal);
+    results.answers[name] = child.timed_out ? "does not return"
+                            : child.signal != 0
+                                ? "ends the process by signal " + std::to_string(child.signal)
+                                : "ends the process: " + line_with_exception(child.output);
   } else if (!done || child.exit_code != 0) {
     results.why_not = child.output;
   }
