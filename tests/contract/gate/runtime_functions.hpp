@@ -39,15 +39,23 @@ const FunctionResults& functions_in(const std::string& place, const std::string&
 struct AllowedDifference {
   const char* function;
   unsigned places;  // in_shared | ...
-  const char* why;  // a sentence for docs/runtime_functions.md
+  const char* why;  // a sentence for docs/runtime_functions.md, with what to do instead
 };
 const std::vector<AllowedDifference>& allowed_differences();
-const AllowedDifference* allowed(const std::string& function, unsigned place);
 
 // Complaints about differences that nobody has allowed, about allowed ones that are not there, and
 // about functions that have run in one of the places only.
 std::vector<std::string> compare(const FunctionResults& alone, const FunctionResults& leased,
                                  unsigned place, const std::vector<AllowedDifference>& meant);
+
+// A part of an answer in a lease, and what stands in its place in that of a bare process.
+struct DifferentPart {
+  std::string leased, alone;
+  bool operator==(const DifferentPart&) const = default;
+};
+// The parts that differ, statuses first, each once. The error that is left is one only if nothing
+// else differs.
+std::vector<DifferentPart> different_parts(const std::string& leased, const std::string& alone);
 
 // docs/runtime_functions.md.
 std::string runtime_function_page();

@@ -114,8 +114,9 @@ void run_leased(const std::string& mode, const LeaseChoice& lease) {
   BrokerOptions options;
   options.records = say;
   Broker broker = Broker::open(options);
-  std::printf("@DEVICE %s, driver for CUDA %d\n", broker.devices()[0].name.c_str(),
-              broker.driver().version);
+  const int version = broker.driver().version;
+  std::printf("@DEVICE %s, driver for CUDA %d.%d\n", broker.devices()[0].name.c_str(),
+              version / 1000, version % 1000 / 10);
   Tenant tenant = broker.open_tenant("caller", {lease});
   const AdoptedLibrary library = tenant.adopt(library_of(mode));
   const Functions functions([&](const char* name) { return library.symbol(name); });
@@ -267,6 +268,23 @@ TEST(RuntimeFunctionComparison, DifferenceIsFoundUnlessItIsMeantAndMustThenBeThe
   leased.names.pop_back();
   EXPECT_THAT(compare(alone, leased, in_green, {{"b", in_green, ""}}),
               ::testing::ElementsAre("other functions have run"));
+}
+
+TEST(RuntimeFunctionPage, TellsOnlyThePartsThatDiffer) {
+  using Parts = std::vector<DifferentPart>;
+  const std::string alone =
+      "cudaSuccess now=2 cudaSuccess then=1 left=cudaSuccess work=cudaSuccess";
+  EXPECT_EQ(different_parts(alone, alone), Parts());
+  EXPECT_EQ(different_parts(
+                "cudaSuccess now=1 cudaErrorUnknown then=1 left=cudaErrorUnknown work=cudaSuccess",
+                alone),
+            (Parts{{"cudaErrorUnknown", "cudaSuccess"}, {"now=1", "now=2"}}));
+  EXPECT_EQ(different_parts("cudaSuccess left=cudaErrorUnknown work=cudaSuccess strikes=1",
+                            "cudaSuccess left=cudaSuccess work=cudaSuccess"),
+            (Parts{{"strikes=1", "nothing"}}));
+  EXPECT_EQ(different_parts("left=cudaErrorUnknown", "left=cudaSuccess"),
+            (Parts{{"left=cudaErrorUnknown", "left=cudaSuccess"}}));
+  EXPECT_EQ(different_parts("does not return", alone), (Parts{{"does not return", alone}}));
 }
 
 struct Case {
