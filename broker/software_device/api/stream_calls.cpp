@@ -15,7 +15,8 @@ using namespace ctxbroker::software;
 namespace {
 
 CUstream create_in(Context& context, unsigned flags, int priority) {
-  bool waits = flags != CU_STREAM_NON_BLOCKING && context.kind != ContextKind::green;
+  if (context.kind == ContextKind::green) flags = CU_STREAM_NON_BLOCKING;
+  const bool waits = flags != CU_STREAM_NON_BLOCKING;
   auto made = std::make_shared<Stream>(
       context, waits ? Ordering::blocking : Ordering::independent, flags,
       std::clamp(priority, device_limits::greatest_priority, device_limits::least_priority));

@@ -92,7 +92,8 @@ class LeaseSource {
 // The tenant's own view of a device's primary context, which it never has.
 struct PrimaryView {
   int retains = 0;
-  std::optional<unsigned> flags;  // that the tenant has set
+  std::optional<unsigned> flags;             // that the tenant has set
+  std::optional<CUfunc_cache> cache_config;  // that the tenant has set and that is not followed
 };
 
 // The tenant's own pools on a device, in place of the pools that belong to everybody.

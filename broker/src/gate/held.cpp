@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gate/held.hpp"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "context/guard.hpp"
 #include "gate/give_back.hpp"
@@ -35,6 +37,17 @@ CUresult refusal_of(Kind kind) noexcept {
     default:
       return CUDA_ERROR_INVALID_HANDLE;
   }
+}
+
+// Returns whether the tenant has memory of another kind there, which another function ends.
+bool holds_otherwise(const GatedTenant& tenant, Kind kind, std::uint64_t address) noexcept {
+  constexpr Kind by_address[] = {Kind::graph_memory, Kind::memory, Kind::host_memory,
+                                 Kind::registration, Kind::ipc_memory};
+  if (std::find(std::begin(by_address), std::end(by_address), kind) == std::end(by_address)) {
+    return false;
+  }
+  return std::any_of(std::begin(by_address), std::end(by_address),
+                     [&](Kind other) { return ledger().holds(tenant.holder(), other, address); });
 }
 
 }  // namespace
@@ -204,6 +217,12 @@ std::optional<CUresult> refuse_nobody_here(const Caller& caller, const char* fun
 
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept {
+  if (holds_otherwise(tenant, kind, handle)) {
+    tenant.log_once(function,
+                    "refused: the memory is the tenant's own, but of a kind that another function "
+                    "ends; it was left alone");
+    return refusal_of(kind);
+  }
   char text[300];
   char neighbour[120] = "a neighbour's";
   const auto held =

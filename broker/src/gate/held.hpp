@@ -52,7 +52,8 @@ bool ended_with_context(GatedTenant& tenant, const Holding& holding) noexcept;
 void hold_again(const Holding& holding) noexcept;
 
 // Refuses a call that would end or change a thing that the tenant does not hold. The strike says
-// who holds the thing. Returns the status for the call.
+// who holds the thing. Memory of the tenant's own that another function ends is no breach. Returns
+// the status for the call.
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept;
 

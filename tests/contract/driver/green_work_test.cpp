@@ -124,7 +124,10 @@ TEST_F(GreenWork, GoesOnWhenItsContextIsDestroyed) {
 TEST_F(GreenWork, LegacyStreamAndOthersAreIndependent) {
   ASSERT_EQ(d.cuCtxSetCurrent(green_context), CUDA_SUCCESS);
   CUstream blocking = nullptr;
+  unsigned flags = 0;
   ASSERT_EQ(d.cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamGetFlags(blocking, &flags), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned(CU_STREAM_NON_BLOCKING)) << "whatever it was asked for";
   Hold hold(function("hold"), blocking);
   EXPECT_EQ(d.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
   ASSERT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
@@ -132,7 +135,18 @@ TEST_F(GreenWork, LegacyStreamAndOthersAreIndependent) {
   EXPECT_EQ(d.cuStreamQuery(blocking), CUDA_ERROR_NOT_READY);
   hold.let_go();
   EXPECT_EQ(d.cuStreamSynchronize(blocking), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuCtxSetCurrent(green_context), CUDA_SUCCESS);
+  CUevent event = nullptr;
+  ASSERT_EQ(d.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  Hold in_legacy(function("hold"), nullptr);
+  EXPECT_EQ(d.cuEventRecord(event, blocking), CUDA_SUCCESS);
+  EXPECT_TRUE(eventually([&] { return d.cuEventQuery(event) == CUDA_SUCCESS; }));
+  EXPECT_EQ(d.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+  in_legacy.let_go();
+  EXPECT_EQ(d.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuEventDestroy_v2(event), CUDA_SUCCESS);
   EXPECT_EQ(d.cuStreamDestroy_v2(blocking), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuCtxSetCurrent(primary), CUDA_SUCCESS);
 }
 
 TEST_F(GreenWork, EventsOfThePrimaryServeItsGreenContexts) {

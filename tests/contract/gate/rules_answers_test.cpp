@@ -3,6 +3,7 @@
 // another by nature.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <string>
 
@@ -117,6 +118,117 @@ TEST_P(AnswersAloneTest, StrangeHandleIsAStrike) {
     EXPECT_NE(driver_call("cuCtxDestroy_v2", static_cast<void*>(&nothing)), CUDA_SUCCESS);
   });
   EXPECT_EQ(tenant.strikes(), 2U);
+}
+
+// ---- addresses ----------------------------------------------------------------------------------
+
+struct Pages {
+  void* const address = std::aligned_alloc(4096, 4096);
+  Pages() = default;
+  ~Pages() { std::free(address); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+};
+
+TEST_P(AnswersAloneTest, UnregisteringWhatNobodyRegisteredIsNoStrike) {
+  Tenant tenant = open("registers");
+  const Pages pages, hosts;
+  tenant.run(0, [&] {
+    ASSERT_EQ(driver_call("cuMemHostRegister_v2", pages.address, std::size_t{4096}, 0U),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuMemHostUnregister", pages.address), CUDA_SUCCESS);
+    const CUresult alone = raw.call("cuMemHostUnregister", pages.address);
+    EXPECT_EQ(alone, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    EXPECT_EQ(driver_call("cuMemHostUnregister", pages.address), alone);
+    EXPECT_EQ(tenant.strikes(), 0U);
+    // The control: what the host has registered stays, and is a strike.
+    ASSERT_EQ(raw.call("cuMemHostRegister_v2", hosts.address, std::size_t{4096}, 0U), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuMemHostUnregister", hosts.address),
+              CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    EXPECT_EQ(tenant.strikes(), 1U);
+    EXPECT_EQ(raw.call("cuMemHostUnregister", hosts.address), CUDA_SUCCESS) << "it was there";
+  });
+}
+
+// A neighbour's memory given to the same functions is a strike, as a control.
+TEST_P(AnswersAloneTest, OwnMemoryGivenToTheWrongFunctionIsRefusedWithoutAStrike) {
+  Tenant tenant = open("owner"), neighbour = open("neighbour");
+  const auto allocate = [] {
+    CUdeviceptr memory = 0;
+    EXPECT_EQ(driver_call("cuMemAlloc_v2", &memory, std::size_t{4096}), CUDA_SUCCESS);
+    return memory;
+  };
+  const CUdeviceptr own = tenant.run(0, allocate), other = neighbour.run(0, allocate);
+  tenant.run(0, [&] {
+    EXPECT_EQ(driver_call("cuIpcCloseMemHandle", own), raw.call("cuIpcCloseMemHandle", own));
+    EXPECT_EQ(driver_call("cuMemFreeHost", reinterpret_cast<void*>(own)), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(tenant.strikes(), 0U);
+    EXPECT_EQ(driver_call("cuIpcCloseMemHandle", other), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(driver_call("cuMemFreeHost", reinterpret_cast<void*>(other)),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(tenant.strikes(), 2U);
+    EXPECT_EQ(driver_call("cuMemFree_v2", own), CUDA_SUCCESS) << "it was left alone";
+  });
+  EXPECT_EQ(neighbour.run(0, [&] { return driver_call("cuMemFree_v2", other); }), CUDA_SUCCESS);
+}
+
+// ---- the context and the process ----------------------------------------------------------------
+
+TEST_P(AnswersAloneTest, PreferenceForCachesIsReadBackAndReachesNoNeighbour) {
+  Tenant tenant = open("prefers"), neighbour = open("neighbour");
+  const auto seen = [] {
+    CUfunc_cache config{};
+    EXPECT_EQ(driver_call("cuCtxGetCacheConfig", &config), CUDA_SUCCESS);
+    return config;
+  };
+  const auto real = [&] {
+    CUfunc_cache config{};
+    EXPECT_EQ(raw.call("cuCtxGetCacheConfig", &config), CUDA_SUCCESS);
+    return config;
+  };
+  const bool own_context = GetParam() == LeaseKind::private_own;
+  tenant.run(0, [&] {
+    const CUfunc_cache before = real();
+    EXPECT_EQ(seen(), before);
+    EXPECT_EQ(driver_call("cuCtxSetCacheConfig", CU_FUNC_CACHE_PREFER_L1), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuCtxSetCacheConfig", static_cast<CUfunc_cache>(77)),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(seen(), CU_FUNC_CACHE_PREFER_L1);
+    EXPECT_EQ(real(), own_context ? CU_FUNC_CACHE_PREFER_L1 : before);
+  });
+  EXPECT_EQ(neighbour.run(0, seen), CU_FUNC_CACHE_PREFER_NONE);
+  EXPECT_EQ(neighbour.run(0, real), CU_FUNC_CACHE_PREFER_NONE);
+  if (own_context) return;
+  tenant.run(0, [&] {
+    EXPECT_EQ(driver_call("cuDevicePrimaryCtxReset_v2", 0), CUDA_SUCCESS);
+    EXPECT_EQ(seen(), CU_FUNC_CACHE_PREFER_NONE) << "as after a reset alone";
+    EXPECT_EQ(raw.call("cuCtxSetCacheConfig", CU_FUNC_CACHE_PREFER_L1), CUDA_SUCCESS);
+  });
+  const CUfunc_cache reached = neighbour.run(0, real);
+  tenant.run(0, [&] { raw.call("cuCtxSetCacheConfig", CU_FUNC_CACHE_PREFER_NONE); });
+  EXPECT_EQ(reached, CU_FUNC_CACHE_PREFER_L1) << "the driver's own answer, as a control";
+}
+
+TEST_P(AnswersAloneTest, ProfilerIsStartedAndStoppedByTheHostOnly) {
+  Tenant tenant = open("profiles");
+  const SoftwareControls controls(broker.driver().path);
+  const auto reached = [&](const char* symbol) -> std::uint64_t {
+    return controls ? controls.call_count(symbol) : 0;
+  };
+  const unsigned one = controls ? 1 : 0;
+  if (controls) controls.start_counting();
+  tenant.run(0, [&] {
+    for (const char* symbol : {"cuProfilerStart", "cuProfilerStop"}) {
+      EXPECT_EQ(driver_call(symbol), CUDA_SUCCESS);
+      EXPECT_EQ(reached(symbol), 0U);
+      EXPECT_EQ(raw.call(symbol), CUDA_SUCCESS) << "the driver's own answer, as a control";
+      EXPECT_EQ(reached(symbol), one);
+    }
+  });
+  EXPECT_EQ(driver_call("cuProfilerStart"), raw.call("cuProfilerStart")) << "the host's is real";
+  EXPECT_EQ(reached("cuProfilerStart"), 3 * one);
+  if (controls) controls.stop_counting();
+  EXPECT_EQ(tenant.strikes(), 0U);
 }
 
 }  // namespace

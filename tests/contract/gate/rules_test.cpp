@@ -123,14 +123,6 @@ TEST_F(RulesTest, WaitsOnATenantsOwnThreadAreCounted) {
 
 // ---- names -----------------------------------------------------------------------------------
 
-TEST_F(RulesTest, OnlyTheHostMayProfile) {
-  open(broker, "profiler", LeaseKind::shared).run(0, [&] {
-    EXPECT_EQ(driver_call("cuProfilerStop"), CUDA_ERROR_NOT_SUPPORTED);
-    EXPECT_NE(raw.call("cuProfilerStop"), CUDA_ERROR_NOT_SUPPORTED)
-        << "the driver itself, as a control";
-  });
-}
-
 TEST_F(RulesTest, LookUpsOfGraphicsInterfacesAreNotReportedAsUnknown) {
   Tenant tenant = open(broker, "looks", LeaseKind::green, mib);
   const auto look_up = [](const char* name) {

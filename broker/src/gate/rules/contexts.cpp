@@ -323,7 +323,6 @@ constexpr RuleRow context_rows[] = {
               CUdevResourceDesc, CUdevice, unsigned>>(),
     rule<DestroyGreen, destroy_green>(),
     rule<SetLimit, set_limit>(),
-    row<SetsPreference<"cuCtxSetCacheConfig", CUfunc_cache>>(),
     row<SetsPreference<"cuCtxSetSharedMemConfig", CUsharedconfig>>(),
     row<SetsPreference<"cuCtxResetPersistingL2Cache">>(),
     unguarded<GetLimit>(),

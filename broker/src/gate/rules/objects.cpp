@@ -54,6 +54,30 @@ struct Registers {
   }
 };
 
+// Memory that nobody has registered is nobody's, and no breach. The ledger does not have what the
+// host has registered, so the driver is asked.
+using PointerAttribute =
+    DriverFunction<"cuPointerGetAttribute", CUresult(void*, CUpointer_attribute, CUdeviceptr)>;
+bool is_registered(std::uint64_t address) noexcept {
+  unsigned type = 0;
+  return ledger().find(Kind::registration, address) || !PointerAttribute::is_bound() ||
+         PointerAttribute::call(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
+             CUDA_ERROR_INVALID_VALUE;
+}
+
+using Unregister = DriverFunction<"cuMemHostUnregister", CUresult(void*)>;
+CUresult unregister(void* address) noexcept {
+  const Caller caller = enter_rule<Unregister>();
+  const std::uint64_t value = handle_value(address);
+  if (address == nullptr) return Unregister::call(address);
+  const auto end = [&] { return Unregister::call(address); };
+  if (caller.tenant == nullptr) {
+    return end_by_host(caller, Unregister::symbol, Kind::registration, value, end);
+  }
+  if (!is_registered(value)) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  return end_held(*caller.tenant, Unregister::symbol, Kind::registration, value, end);
+}
+
 // Frees memory. Memory that a graph allocated is freed like any other, and belongs to the graph
 // again if the graph still names it. A call in the order of a stream waits for nothing.
 template <bool in_stream_order, SymbolName name, typename A, typename... Rest>
@@ -107,7 +131,7 @@ constexpr RuleRow object_rows[] = {
     row<Ends<"cuMemFreeHost", Kind::host_memory, void*>>(),
     row<Registers<"cuMemHostRegister">>(),
     row<Registers<"cuMemHostRegister_v2">>(),
-    row<Ends<"cuMemHostUnregister", Kind::registration, void*>>(),
+    rule<Unregister, unregister>(),
 
     row<Counted<"cuArrayCreate", Kind::array, CUarray, const void*>>(),
     row<Counted<"cuArrayCreate_v2", Kind::array, CUarray, const void*>>(),

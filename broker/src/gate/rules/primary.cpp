@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device's primary context: a tenant has its own lease instead, which is active for it from the
 // time that it could be for a program of the tenant's own. And the flags of contexts, such as how
-// threads wait. The primary's flags count for all tenants on the device, and a green context has
-// the primary's. A tenant without a context of its own therefore has flags that only it can see.
+// threads wait, and their preference for caches. The primary's count for all tenants on the device,
+// and a green context has the primary's. A tenant without a context of its own therefore has flags
+// and a preference that only it can see.
 #include "context/guard.hpp"
 #include "gate/held.hpp"
 
@@ -63,6 +64,7 @@ CUresult reset(CUdevice device) noexcept {
   const CUresult status = on_device(*caller.tenant, device, [&](PrimaryView& view) {
     view.retains = 0;
     view.flags.reset();  // a private lease keeps its own, as it keeps all that is in it
+    view.cache_config.reset();
     caller.tenant->forget_told(device);
     return CUDA_SUCCESS;
   });
@@ -191,6 +193,39 @@ CUresult get_flags(unsigned* flags) noexcept {
   });
 }
 
+using SetCache = DriverFunction<"cuCtxSetCacheConfig", CUresult(CUfunc_cache)>;
+using GetCache = DriverFunction<"cuCtxGetCacheConfig", CUresult(CUfunc_cache*)>;
+
+CUresult set_cache(CUfunc_cache config) noexcept {
+  const Caller caller = enter_rule<SetCache>();
+  if (caller.tenant == nullptr) return call_of_host_here<SetCache>(caller, config);
+  if (alone_in_context(caller)) return SetCache::call(config);
+  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  caller.tenant->log_once(SetCache::symbol,
+                          "kept for the tenant alone and not followed: it would be the preference "
+                          "of every plug-in on the device; a private lease has its own");
+  const int device = device_of_current_lease(caller);
+  if (device < 0) return CUDA_SUCCESS;
+  return caller.tenant->with_primary(device, [&](PrimaryView& view) {
+    view.cache_config = config;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult get_cache(CUfunc_cache* config) noexcept {
+  const Caller caller = enter_rule<GetCache>();
+  const CUresult status = GetCache::call(config);
+  if (caller.tenant == nullptr || status != CUDA_SUCCESS || alone_in_context(caller)) return status;
+  const int device = device_of_current_lease(caller);
+  if (device < 0) return status;
+  return caller.tenant->with_primary(device, [&](const PrimaryView& view) {
+    *config = view.cache_config.value_or(*config);
+    return CUDA_SUCCESS;
+  });
+}
+
 using SetPrimaryV1 = DriverFunction<"cuDevicePrimaryCtxSetFlags", CUresult(CUdevice, unsigned)>;
 using SetPrimaryV2 = DriverFunction<"cuDevicePrimaryCtxSetFlags_v2", CUresult(CUdevice, unsigned)>;
 
@@ -205,6 +240,8 @@ constexpr RuleRow primary_rows[] = {
     rule<SetPrimaryV2, set_primary_flags<SetPrimaryV2>>(),
     rule<SetFlags, set_flags>(),
     rule<GetFlags, get_flags>(),
+    rule<SetCache, set_cache>(),
+    rule<GetCache, get_cache>(),
 };
 
 }  // namespace

@@ -12,6 +12,20 @@ namespace {
 constexpr CUresult unsupported = CUDA_ERROR_NOT_SUPPORTED;
 constexpr CUresult forbidden = CUDA_ERROR_NOT_PERMITTED;
 
+// A profile is of the whole process. The host starts and ends it.
+template <SymbolName name>
+struct Profiles {
+  using Real = DriverFunction<name, CUresult()>;
+  static CUresult call() noexcept {
+    const Caller caller = enter_rule<Real>();
+    if (caller.tenant == nullptr) return Real::call();
+    caller.tenant->log_once(Real::symbol,
+                            "ignored: it would start or end the profile of the whole process, "
+                            "which only the host may do");
+    return current_context() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  }
+};
+
 template <SymbolName name>
 using RefusesCheckpoint = Refuses<name, unsupported, int, void*>;
 template <SymbolName name>
@@ -44,8 +58,8 @@ CUresult export_table(const void** table, const CUuuid* id) noexcept {
 constexpr RuleRow process_rows[] = {
     rule<ExportTable, export_table>(),
     row<Refuses<"cuProfilerInitialize", unsupported, const char*, const char*, int>>(),
-    row<Refuses<"cuProfilerStart", unsupported>>(),
-    row<Refuses<"cuProfilerStop", unsupported>>(),
+    row<Profiles<"cuProfilerStart">>(),
+    row<Profiles<"cuProfilerStop">>(),
     row<RefusesCoredump<"cuCoredumpSetAttribute">>(),
     row<RefusesCoredump<"cuCoredumpSetAttributeGlobal">>(),
     row<RefusesCheckpoint<"cuCheckpointProcessLock">>(),
