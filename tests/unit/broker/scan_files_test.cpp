@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "scan/build_id.hpp"
+#include "plugin/build_id.hpp"
 #include "scan/library_files.hpp"
 #include "scan/scan.hpp"
 
