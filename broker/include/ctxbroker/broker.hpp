@@ -122,7 +122,9 @@ class CTXB_API Broker {
   /// @throws Error  `wrong_state` when the broker is closed.
   [[nodiscard]] GateInfo gate() const;
 
-  /// Loads a plug-in library, calls its init and checks its descriptors.
+  /// Loads a plug-in library, calls its init and checks its descriptors. If a static constructor
+  /// throws, the process ends (std::terminate) with the library's name; a scan finds such a library
+  /// beforehand.
   ///
   /// @param path  the library's file. If it is loaded already, the call returns another handle of
   ///              it.

@@ -386,7 +386,8 @@ CTXB_EXPORT ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int3
 /* ---- Libraries and streams of a tenant; host_memory.h has the memory -------------------------*/
 
 /** Loads a library for the tenant. Its constructors run inside a guard. Its code then counts as the
- * tenant's.
+ * tenant's, also if it was in the process before. If a static constructor throws, the process ends
+ * with the library's name, because the system's loader cannot go on.
  *
  * @param path     the file.
  * @param library  gets the library. It belongs to the tenant.

@@ -113,6 +113,15 @@ class CTXB_API Tenant {
   /// at a time. Do not call it in the constructor of a library: the system's loader lets no other
   /// thread load meanwhile, and one that is in this function would never return.
   ///
+  /// A library that is in the process already becomes the tenant's too, with the libraries that
+  /// came with it and that nothing else needs. What it made with CUDA before stays the host's. If
+  /// another tenant uses the library, it belongs to neither. A record with the topic "gate" says
+  /// which of these happened. A record with the topic "plugin" names libraries that this one needs
+  /// and of which the process has another version.
+  ///
+  /// If a static constructor throws, the process ends (std::terminate) after a record and a line to
+  /// standard error that name the library: the system's loader cannot go on.
+  ///
   /// @param library  the file.
   /// @return a handle of the library, which the tenant holds until close.
   /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load`, with the system

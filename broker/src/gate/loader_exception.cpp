@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t longest_words = 300;  // of the exception's own
 
-std::string one_line(std::string text) {
+std::string cleaned(std::string text) {
   text.resize(std::min(text.size(), longest_words));
   std::replace_if(
       text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
@@ -39,13 +39,13 @@ std::string words_of_exception() {
   try {
     throw;
   } catch (const std::exception& error) {
-    return one_line(error.what());
+    return cleaned(error.what());
   } catch (...) {
     int status = 0;
     char* const name = abi::__cxa_demangle(type->name(), nullptr, nullptr, &status);
     std::string text = std::string("an object of type ") + (name != nullptr ? name : type->name());
     std::free(name);  // NOLINT(cppcoreguidelines-no-malloc): as __cxa_demangle wants it
-    return one_line(text);
+    return cleaned(text);
   }
 }
 

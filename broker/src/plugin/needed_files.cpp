@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t longest_text = 4096;           // bytes, of a name or a run path
+constexpr std::size_t longest_dynamic_text = 4096;   // bytes, of a name or a run path
 constexpr std::size_t most_entries = 65536;          // of a dynamic section
 constexpr std::size_t most_files = 4096;             // that one library may need
 constexpr std::streamoff most_cache = 64 << 20;      // bytes
@@ -38,7 +38,7 @@ bool is_common(std::string_view name) {
                      [&](std::string_view one) { return name.starts_with(one); });
 }
 
-std::vector<std::string> split(std::string_view text) {
+std::vector<std::string> split_paths(std::string_view text) {
   std::vector<std::string> parts;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(':'), text.size());
@@ -50,9 +50,9 @@ std::vector<std::string> split(std::string_view text) {
 
 // Puts the folder of the file in the place of $ORIGIN. Folders with other names to be replaced are
 // left out.
-std::vector<std::string> folders(std::string_view run_path, const fs::path& file) {
+std::vector<std::string> run_path_folders(std::string_view run_path, const fs::path& file) {
   std::vector<std::string> found;
-  for (std::string folder : split(run_path)) {
+  for (std::string folder : split_paths(run_path)) {
     for (const std::string_view word : {"${ORIGIN}", "$ORIGIN"}) {
       const std::size_t at = folder.find(word);
       if (at != std::string::npos) folder.replace(at, word.size(), file.parent_path().string());
@@ -97,7 +97,7 @@ class DynamicReader {
     for (const Elf64_Phdr& one : loaded_) {
       if (address < one.p_vaddr || address - one.p_vaddr >= one.p_filesz) continue;
       const std::uint64_t room = one.p_filesz - (address - one.p_vaddr);
-      std::string text(std::min<std::uint64_t>(room, longest_text), '\0');
+      std::string text(std::min<std::uint64_t>(room, longest_dynamic_text), '\0');
       if (!file_.copy(one.p_offset + (address - one.p_vaddr), text.data(), text.size())) return {};
       const std::size_t end = text.find('\0');
       return end == std::string::npos ? std::string() : text.substr(0, end);
@@ -113,7 +113,7 @@ class DynamicReader {
 };
 
 // /etc/ld.so.cache of glibc 2.2 or later: a header, entries, texts. Anything else is no cache.
-std::unordered_map<std::string, std::string> read_cache() {
+std::unordered_map<std::string, std::string> read_loader_cache() {
   struct Header {
     char magic[20];
     std::uint32_t count, text_bytes;
@@ -152,12 +152,12 @@ std::unordered_map<std::string, std::string> read_cache() {
 
 }  // namespace
 
-NeededFiles::NeededFiles() : cache_(read_cache()) {
+NeededFiles::NeededFiles() : cache_(read_loader_cache()) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (!error) program_run_path_ = read(program).old_run_path;
   const auto folders_of_user = kept_variable("LD_LIBRARY_PATH");
-  if (folders_of_user && ::getauxval(AT_SECURE) == 0) environment_ = split(*folders_of_user);
+  if (folders_of_user && ::getauxval(AT_SECURE) == 0) environment_ = split_paths(*folders_of_user);
 }
 
 const NeededFiles::Dynamic& NeededFiles::read(const fs::path& file) {
@@ -175,8 +175,8 @@ const NeededFiles::Dynamic& NeededFiles::read(const fs::path& file) {
       std::string text = reader.text_at(texts->d_un.d_ptr + one.d_un.d_val);
       if (text.empty()) continue;
       if (one.d_tag == DT_NEEDED) dynamic.needed.push_back(std::move(text));
-      if (one.d_tag == DT_RPATH) dynamic.old_run_path = folders(text, file);
-      if (one.d_tag == DT_RUNPATH) dynamic.run_path = folders(text, file);
+      if (one.d_tag == DT_RPATH) dynamic.old_run_path = run_path_folders(text, file);
+      if (one.d_tag == DT_RUNPATH) dynamic.run_path = run_path_folders(text, file);
     }
     if (!dynamic.run_path.empty()) dynamic.old_run_path.clear();  // it does not count then
   }
