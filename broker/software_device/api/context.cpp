@@ -166,6 +166,12 @@ bool destroy_context(Context& context) {
   return true;
 }
 
+void wait_for_kernels(Context& context) {
+  Executor& executor = context.device.executor;
+  executor.wait(executor.running_kernels_of_family(&context.owner));
+  require(Process::fault() == CUDA_SUCCESS, Process::fault());
+}
+
 bool end_green_context(Context& context) {
   bool first = false;
   context.device.executor.locked([&] { first = context.alive.exchange(false); });

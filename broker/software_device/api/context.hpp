@@ -65,6 +65,10 @@ struct Context {
 // Ends a primary or own context, green ones of it first: waits for the work, then gives back
 // everything in it. False if somebody else ended it first.
 bool destroy_context(Context& context);
+// Waits for the kernels that run in the context's family (a primary with its green ones, or a
+// private one). NVIDIA's driver does so before it makes a green context, and before it loads or
+// unloads code.
+void wait_for_kernels(Context& context);
 // Ends a green context. Its work goes on; its streams stay, and each use of them is an error, as
 // NVIDIA's documentation says. False if somebody else ended it first.
 bool end_green_context(Context& context);

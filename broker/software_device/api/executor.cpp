@@ -111,6 +111,17 @@ Executor::Commands Executor::pending_everywhere() {
   return last;
 }
 
+Executor::Commands Executor::running_kernels_of_family(const void* family) {
+  std::lock_guard lock(mutex_);
+  Commands kernels;
+  for (const auto& queue : active_) {
+    const std::shared_ptr<Command>& head = queue->waiting.front();
+    const bool runs = head->kind == Command::Kind::kernel && (head->started || is_ready(*head));
+    if (queue->family == family && runs) kernels.push_back(head);
+  }
+  return kernels;
+}
+
 Executor::Commands Executor::pending_users(const void* object) {
   std::lock_guard lock(mutex_);
   Commands users;

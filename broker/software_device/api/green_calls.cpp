@@ -58,6 +58,7 @@ CTXB_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc descr
     require_value(green != nullptr && flags == CU_GREEN_CTX_DEFAULT_STREAM);
     auto resource = Process::instance().descriptors.find(descriptor);
     require_value(resource.has_value() && resource->device == device);
+    if (Context* const primary = found.primary()) wait_for_kernels(*primary);
     *green = reinterpret_cast<CUgreenCtx>(found.create_green(resource->members).handle);
   });
 }

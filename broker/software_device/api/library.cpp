@@ -38,11 +38,17 @@ std::shared_ptr<Library> Library::create(std::shared_ptr<const exec::Program> pr
 }
 
 std::shared_ptr<Module> Library::module_in(Context& context) {
-  std::lock_guard lock(mutex_);
-  require(!unloaded_, CUDA_ERROR_INVALID_HANDLE);
-  std::erase_if(modules_, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<Module>& known = modules_[context.id];
-  if (auto module = known.lock()) return module;
+  std::unique_lock lock(mutex_);
+  const auto known_module = [&] {
+    require(!unloaded_, CUDA_ERROR_INVALID_HANDLE);
+    std::erase_if(modules_, [](const auto& entry) { return entry.second.expired(); });
+    return modules_[context.id].lock();
+  };
+  if (auto module = known_module()) return module;
+  lock.unlock();
+  wait_for_kernels(context);
+  lock.lock();
+  if (auto module = known_module()) return module;  // of a thread that has waited as well
   std::shared_ptr<Module> placed = place_module(context, program);
   placed->of_library = true;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
@@ -50,7 +56,7 @@ std::shared_ptr<Module> Library::module_in(Context& context) {
     const ConfiguredKernel& kernel = kernels[i]->on(context.device.ordinal);
     function->inherited = {kernels[i], &kernel.settings};
   }
-  known = placed;
+  modules_[context.id] = placed;
   return placed;
 }
 

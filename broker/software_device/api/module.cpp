@@ -113,6 +113,7 @@ void unload_module(CUmodule handle) {
   }
   Executor& executor = module->context.device.executor;
   executor.wait(executor.pending_users(module.get()));
+  executor.wait(executor.running_kernels_of_family(&module->context));
   release_variables(*module);
 }
 

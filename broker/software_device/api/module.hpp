@@ -53,7 +53,7 @@ struct Module {
 // its functions in the process's tables.
 std::shared_ptr<Module> place_module(Context& context,
                                      std::shared_ptr<const exec::Program> program);
-// Takes them out again, after the context's running work.
+// Takes them out again, after the kernels that run and the work that uses them.
 void unload_module(CUmodule handle);
 
 }  // namespace ctxbroker::software

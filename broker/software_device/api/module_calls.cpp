@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuModule*.
+#include <utility>
 #include <vector>
 
 #include "api/capture.hpp"
@@ -15,7 +16,9 @@ void load(CUmodule* module, const void* image, JitOptions& options) {
   Context& context = working_owner();
   refuse_unsafe();
   require_value(module != nullptr && image != nullptr);
-  *module = place_module(context, load_program(image, options))->handle;
+  auto program = load_program(image, options);
+  wait_for_kernels(context);
+  *module = place_module(context, std::move(program))->handle;
 }
 
 CUresult load_plain(CUmodule* module, const void* image) {

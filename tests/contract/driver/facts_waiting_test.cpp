@@ -82,7 +82,6 @@ TEST_F(WaitingFacts, PoolAllocationInAGreenContextWaitsForNoOtherContext) {
 
 // The module has initialised variables, and the driver has kept its translation.
 TEST_F(WaitingFacts, LoadingAModuleInAGreenContextWaitsForAnotherOne) {
-  CTXB_REQUIRE_NVIDIA("the software device loads at once");
   CUmodule loaded = nullptr;
   Current entered(neighbour.context);
   Hold hog(hold, nullptr);
@@ -95,7 +94,6 @@ TEST_F(WaitingFacts, LoadingAModuleInAGreenContextWaitsForAnotherOne) {
 }
 
 TEST_F(WaitingFacts, UnloadingAModuleInAGreenContextWaitsForAnotherOne) {
-  CTXB_REQUIRE_NVIDIA("the software device unloads at once");
   CUmodule loaded = nullptr;
   ASSERT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), CUDA_SUCCESS);
   Current entered(neighbour.context);
@@ -105,6 +103,94 @@ TEST_F(WaitingFacts, UnloadingAModuleInAGreenContextWaitsForAnotherOne) {
   hog.let_go();
   EXPECT_TRUE(call.returns_within(long_enough));
   EXPECT_EQ(call.status(), CUDA_SUCCESS);
+}
+
+// The kernel's code comes into the context at its first launch.
+TEST_F(WaitingFacts, FirstLaunchOfALibrarysKernelWaitsForAnotherContext) {
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  ASSERT_EQ(d.cuLibraryLoadData(&library, kernels_ptx, nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(d.cuLibraryGetKernel(&kernel, library, "empty"), CUDA_SUCCESS);
+  Current entered(neighbour.context);
+  Hold hog(hold, nullptr);
+  Call call(caller.context, [&] {
+    return d.cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 1, 1, 1, 0, nullptr,
+                            nullptr, nullptr);
+  });
+  EXPECT_FALSE(call.returns_within(a_while));
+  hog.let_go();
+  EXPECT_TRUE(call.returns_within(long_enough));
+  EXPECT_EQ(call.status(), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
+TEST_F(WaitingFacts, UnloadingALibraryWaitsForAnotherContext) {
+  CUlibrary library = nullptr;
+  CUmodule placed = nullptr;
+  ASSERT_EQ(d.cuLibraryLoadData(&library, kernels_ptx, nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(d.cuLibraryGetModule(&placed, library), CUDA_SUCCESS);
+  Current entered(neighbour.context);
+  Hold hog(hold, nullptr);
+  Call call(caller.context, [&] { return d.cuLibraryUnload(library); });
+  EXPECT_FALSE(call.returns_within(a_while));
+  hog.let_go();
+  EXPECT_TRUE(call.returns_within(long_enough));
+  EXPECT_EQ(call.status(), CUDA_SUCCESS);
+}
+
+TEST_F(WaitingFacts, MakingAGreenContextWaitsForKernelsOfThePrimarysFamily) {
+  Current entered(neighbour.context);
+  Hold hog(hold, nullptr);
+  Green made;
+  Call call(caller.context, [&] {
+    made = make_green(device, {all_multiprocessors(device)});
+    return CUDA_SUCCESS;
+  });
+  EXPECT_FALSE(call.returns_within(a_while));
+  hog.let_go();
+  EXPECT_TRUE(call.returns_within(long_enough));
+  EXPECT_EQ(call.status(), CUDA_SUCCESS);
+  destroy_green(made);
+}
+
+TEST_F(WaitingFacts, MakingAPrivateContextWaitsForNoKernelOfThePrimary) {
+  Hold hog(hold, nullptr);
+  CUcontext made = nullptr;
+  CUmodule loaded = nullptr;
+  Call call(caller.context, [&] {
+    const CUresult status = d.cuCtxCreate_v2(&made, 0, device);
+    EXPECT_EQ(d.cuModuleLoadData(&loaded, kernels_ptx), CUDA_SUCCESS);
+    CUcontext popped = nullptr;
+    EXPECT_EQ(d.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
+    return status;
+  });
+  EXPECT_TRUE(call.returns_within(long_enough));
+  EXPECT_EQ(d.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY) << "the kernel still runs";
+  hog.let_go();
+  EXPECT_EQ(call.status(), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuCtxDestroy_v2(made), CUDA_SUCCESS);
+}
+
+// So a load that waits holds up nobody else.
+TEST_F(WaitingFacts, OtherCallsGoOnBesideALoadThatWaits) {
+  CUmodule loaded = nullptr;
+  Current entered(neighbour.context);
+  Hold hog(hold, nullptr);
+  Call load(caller.context, [&] { return d.cuModuleLoadData(&loaded, kernels_ptx); });
+  EXPECT_FALSE(load.returns_within(a_while));
+  Call other(caller.context, [&] {
+    CUstream stream = nullptr;
+    EXPECT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamQuery(stream), CUDA_SUCCESS);
+    return d.cuStreamDestroy_v2(stream);
+  });
+  EXPECT_TRUE(other.returns_within(std::chrono::seconds(2)));
+  hog.let_go();
+  EXPECT_EQ(other.status(), CUDA_SUCCESS);
+  EXPECT_EQ(load.status(), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuModuleUnload(loaded), CUDA_SUCCESS);
 }
 
 TEST_F(WaitingFacts, NothingInAPrivateContextWaitsForThePrimary) {
