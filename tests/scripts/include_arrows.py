@@ -29,7 +29,7 @@ ROOMS = {
     "context": ["driver"],
     "ledger": ["context"],
     "module": ["context", "image"],
-    "gate": ["ledger"],
+    "gate": ["image", "ledger"],
     "plugin": ["gate", "module", "json"],
     "graph": ["plugin"],
     "scan": ["plugin", "process"],

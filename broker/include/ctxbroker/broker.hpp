@@ -57,7 +57,9 @@ struct BrokerOptions {
   /// How long deactivation and close wait for each stream that still has work. Work that takes
   /// longer is hung. The limit also applies to every call that frees or unloads something: if the
   /// driver waits longer, for anybody's work, the broker postpones the call until that work ends.
-  /// Zero: no limit. It must not be negative.
+  /// And it applies to every call that makes a context or loads a module, and to a thread's wait
+  /// for its way into a lease: they then end with an error. Zero: no limit. It must not be
+  /// negative.
   std::chrono::milliseconds end_timeout{2000};
   /// What the host's users decide for plug-ins.
   Policy policy;

@@ -13,15 +13,17 @@ namespace ctxbroker {
 
 /// What went wrong, coarse enough for a program to act on.
 enum class ErrorKind {
-  invalid_argument,   ///< The caller passed something wrong. The text names the argument.
-  wrong_state,        ///< The object's present state does not allow the call.
-  driver_choice,      ///< CTXBROKER_DRIVER, or the option, does not name a driver.
-  no_driver,          ///< This machine does not have the chosen driver.
-  no_device,          ///< The driver has no such device, or none at all.
-  driver_call,        ///< A CUDA driver call failed. See Error::Origin.
-  out_of_memory,      ///< Device memory, or a budget of it, is used up. Free some and try again.
-  context_lost,       ///< The lease's context is gone, or the lease is hung.
-  lease_unavailable,  ///< The device cannot give the lease that was asked for.
+  invalid_argument,  ///< The caller passed something wrong. The text names the argument.
+  wrong_state,       ///< The object's present state does not allow the call.
+  driver_choice,     ///< CTXBROKER_DRIVER, or the option, does not name a driver.
+  no_driver,         ///< This machine does not have the chosen driver.
+  no_device,         ///< The driver has no such device, or none at all.
+  driver_call,       ///< A CUDA driver call failed. See Error::Origin.
+  out_of_memory,     ///< Device memory, or a budget of it, is used up. Free some and try again.
+  context_lost,      ///< The lease's context is gone, or the lease is hung.
+  /// The device cannot give the lease that was asked for, all ways into it are taken, or work of a
+  /// neighbour that does not end keeps the driver from making a context or loading a module.
+  lease_unavailable,
   kernel_image,       ///< A module's image cannot be loaded here. The text ends with the JIT log.
   plugin_not_found,   ///< There is no library or no plug-in of that name.
   plugin_load,        ///< The system's loader refused the library. The text is the loader's own.

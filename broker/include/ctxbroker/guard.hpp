@@ -36,7 +36,9 @@ static_assert(sizeof(GuardStorage) == 256, "part of the ABI");
 /// one waits until another thread leaves. In a green lease, each thread inside has a green context
 /// of its own, made when it is needed (about 5 MiB of device memory). Such a lease makes up to 64,
 /// or as many as the device has memory for; a further thread waits. A thread that is already inside
-/// another lease does not wait; it gets one more green context instead.
+/// another lease does not wait; it gets one more green context instead. A thread waits no longer
+/// than BrokerOptions::end_timeout. The error then says how many threads are inside, why no other
+/// one gets in, and what plug-ins run.
 class CTXB_API Guard {
  public:
   /// Enters the lease.

@@ -17,7 +17,8 @@ namespace ctxbroker {
 /// What kind of context a lease gives.
 enum class LeaseKind {
   /// Never granted. It leaves the choice to the policy, then to the plug-ins. If neither asks for a
-  /// kind, the lease is green where the driver offers it, else shared.
+  /// kind, the lease is green where the driver offers it, else shared. While work hangs in the
+  /// device's primary context, it is private, because the others would wait for that work.
   automatic,
   shared,       ///< The device's retained primary context, which other leases share.
   private_own,  ///< A context of the tenant's own. Its name in text is "private".

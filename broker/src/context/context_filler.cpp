@@ -137,7 +137,9 @@ void ContextFiller::make_one(std::unique_lock<std::mutex>& lock, UsedDevice& dev
   lock.lock();
   busy_ = false;
   const std::string where = " on device " + std::to_string(device.ordinal());
-  if (status != CUDA_SUCCESS) {
+  if (status == CUDA_ERROR_NOT_READY) {
+    // Work hangs there: none is wanted before it ends.
+  } else if (status != CUDA_SUCCESS) {
     refused_.insert({device.ordinal(), kind});
     host_.log(Severity::warning, "ready",
               "no " + std::string(to_string(kind)) + " context can be made ahead" + where + ": " +

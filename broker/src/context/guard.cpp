@@ -400,7 +400,8 @@ CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generat
   if (lease == leases.end()) {
     LeaseSlot* slot = nullptr;
     const CUresult status = users.enter(&slot, false);
-    if (status != CUDA_SUCCESS) return status;
+    // The tenant's code gets the status of a wait that is not over.
+    if (status != CUDA_SUCCESS) return status == no_slot ? CUDA_ERROR_NOT_READY : status;
     try {
       leases.push_front({slot, generation});
     } catch (const std::bad_alloc&) {

@@ -2,7 +2,7 @@
 #include "context/hung_work.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -27,6 +27,16 @@ void look_for_a_moment(IsTrue&& is_true) {
 std::string counted(const PutOff& line) {
   std::string text = std::to_string(line.count) + " x " + line.what;
   if (line.bytes != 0) text += " (" + std::to_string(line.bytes) + " bytes)";
+  return text;
+}
+
+// "tenant blur" or "tenants blur and glow"
+std::string in_words(const std::vector<std::string>& tenants) {
+  std::string text = tenants.size() == 1 ? "tenant " : "tenants ";
+  for (std::size_t index = 0; index < tenants.size(); ++index) {
+    if (index != 0) text += index + 1 == tenants.size() ? " and " : ", ";
+    text += tenants[index];
+  }
   return text;
 }
 
@@ -71,20 +81,21 @@ HungWork::~HungWork() {
 
 bool HungWork::idle() const noexcept {
   const std::lock_guard lock(mutex_);
-  return tasks_.empty() && markers_.empty() && !looking_;
+  return tasks_.empty() && markers_.empty() && !looking_ && left_ == 0;
 }
 
 void HungWork::update() noexcept {
   hung_.store(!markers_.empty(), std::memory_order_release);
   done_.notify_all();  // whoever waits for an ending, or for the end of hung work, looks again
-  const bool any = blocked_ || !markers_.empty();
+  const bool any = blocked_ || left_ != 0 || !markers_.empty();
   if (any_.exchange(any, std::memory_order_acq_rel) == any) return;
   hung_families.fetch_add(any ? 1 : -1, std::memory_order_acq_rel);
 }
 
-void HungWork::add(std::function<bool()> has_ended) {
+void HungWork::add(std::function<bool()> has_ended, std::string culprit) {
+  auto marker = std::make_shared<Marker>(Marker{std::move(has_ended), std::move(culprit)});
   Lock lock(mutex_);
-  markers_.push_back(std::move(has_ended));
+  markers_.push_back(std::move(marker));
   update();
   ++requests_;
   wake_.notify_all();
@@ -168,6 +179,96 @@ std::optional<CUresult> HungWork::end(EndRequest ending) {
   return std::nullopt;
 }
 
+template <typename IsOver>
+bool HungWork::wait_until(Lock& lock, std::chrono::steady_clock::time_point deadline,
+                          IsOver&& is_over) {
+  if (limit_ > std::chrono::milliseconds::zero()) return done_.wait_until(lock, deadline, is_over);
+  done_.wait(lock, is_over);
+  return true;
+}
+
+std::optional<CUresult> HungWork::make(MakeRequest request) {
+  if (is_own_thread()) return request.perform();
+  const auto deadline = request.since + limit_;
+  const auto longer = request.longer;
+  const auto making = std::make_shared<Making>();
+  making->request = std::move(request);
+  Lock lock(mutex_);
+  wait_until(lock, deadline, [&] { return left_ == 0 || is_hung(); });
+  if (left_ != 0 || is_hung()) return std::nullopt;
+  lock.unlock();
+  try {
+    std::thread([self = shared_from_this(), making] { self->make_apart(making); }).detach();
+  } catch (const std::system_error&) {
+    return making->request.perform();  // no thread can be had: this one waits
+  }
+  lock.lock();
+  const auto is_over = [&] { return making->done || is_hung(); };
+  wait_until(lock, deadline, [&] {
+    return is_over() || (making->probed && longer > std::chrono::milliseconds::zero());
+  });
+  if (making->probed) wait_until(lock, deadline + longer, is_over);
+  if (making->done) return making->status;
+  making->left = true;
+  ++left_;
+  update();
+  return std::nullopt;
+}
+
+// On a thread of its own.
+void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
+  MakeRequest& request = making->request;
+  work_for_owner(request.owner);
+  if (request.probe) request.probe();
+  Lock lock(mutex_);
+  making->probed = true;
+  done_.notify_all();
+  if (!making->left) {
+    lock.unlock();
+    const CUresult status = request.perform();
+    lock.lock();
+    making->status = status;
+    making->done = true;
+    if (!making->left) {  // what it kept alive is the caller's
+      request = {};
+      done_.notify_all();
+      return;
+    }
+  }
+  if (abandoned_) {  // it keeps things alive whose device may be gone by then: see abandon
+    static_cast<void>(new (std::nothrow) std::shared_ptr<Making>(making));
+    return;
+  }
+  lock.unlock();
+  if (making->done && making->status == CUDA_SUCCESS && request.undo) request.undo();
+  lock.lock();
+  --left_;
+  update();
+  ++requests_;
+  wake_.notify_all();
+  lock.unlock();
+  request = {};  // which may be the last to know a lease
+}
+
+std::string HungWork::why_not_made() const {
+  Lock lock(mutex_);
+  std::vector<std::string> culprits;
+  for (const auto& marker : markers_) {
+    if (marker->culprit.empty() ||
+        std::find(culprits.begin(), culprits.end(), marker->culprit) != culprits.end()) {
+      continue;
+    }
+    culprits.push_back(marker->culprit);
+  }
+  if (!culprits.empty()) return "work of " + in_words(culprits) + " hangs on " + name_;
+  const std::string late =
+      " has not ended within " + std::to_string(limit_.count()) + " ms on " + name_;
+  lock.unlock();
+  if (busy_ != nullptr) culprits = busy_->busy_in(*this);
+  if (!culprits.empty()) return "work of " + in_words(culprits) + late;
+  return "work that is not a tenant's, perhaps the host's own," + late;
+}
+
 bool HungWork::start(Lock&) {
   if (running_ || abandoned_) return running_;
   if (thread_.joinable()) thread_.join();  // it has done all but return
@@ -192,15 +293,17 @@ void HungWork::work(Lock& lock) {
     if (!markers_.empty()) {
       wake_.wait_for(lock, between_looks, [this] { return abandoned_; });
       if (!abandoned_) look(lock);
-    } else if (!tasks_.empty()) {
+    } else if (!tasks_.empty() && left_ == 0) {  // what is being made may be in what is ended
       perform_next(lock);
     } else {
       const std::uint64_t before = requests_;
       lock.unlock();
       look_for_a_moment([&] { return requests_ != before; });
       lock.lock();
-      const auto is_wanted = [this] { return abandoned_ || !tasks_.empty() || !markers_.empty(); };
-      if (!wake_.wait_for(lock, linger, is_wanted)) return;
+      const auto is_wanted = [this] {
+        return abandoned_ || (!tasks_.empty() && left_ == 0) || !markers_.empty();
+      };
+      if (!wake_.wait_for(lock, linger, is_wanted) && tasks_.empty()) return;
     }
   }
 }
@@ -208,16 +311,14 @@ void HungWork::work(Lock& lock) {
 // Looks at each marker once, and drops those whose work has ended. A thing that a dropped marker
 // kept alive may end here, which this thread may do.
 void HungWork::look(Lock& lock) {
-  std::vector<std::function<bool()>> looked_at = std::move(markers_);
-  markers_.clear();
+  std::vector<std::shared_ptr<Marker>> looked_at = markers_;
   looking_ = true;
   lock.unlock();
-  std::vector<std::function<bool()>> left;
-  for (auto& has_ended : looked_at) {
-    if (!has_ended()) left.push_back(std::move(has_ended));
-  }
+  std::erase_if(looked_at, [](const auto& marker) { return !marker->has_ended(); });
   lock.lock();
-  std::move(left.begin(), left.end(), std::back_inserter(markers_));
+  std::erase_if(markers_, [&](const auto& marker) {
+    return std::find(looked_at.begin(), looked_at.end(), marker) != looked_at.end();
+  });
   update();
   lock.unlock();
   looked_at.clear();

@@ -3,11 +3,12 @@
 //
 // A context family is a set of contexts whose memory is one: a device's primary context with all
 // green contexts on it, or one private context. The driver frees memory of a family only when all
-// work of the family is done, so one hung kernel holds up every tenant in it. Each family has one
-// HungWork. Whatever the broker ends in a lease goes through HungWork::end, which ends the thing or
-// puts it off, and so does what a tenant ends through the gate, except for contexts, graphs and
-// pools, for which the gate's rules do more. Loading a module may wait for hung work as well, and
-// is not covered.
+// work of the family is done, so one hung kernel holds up every tenant in it. It makes no green
+// context and loads no module before that either. Each family has one HungWork. Whatever the broker
+// ends in a lease goes through HungWork::end, which ends the thing or puts it off, and so does what
+// a tenant ends through the gate, except for contexts, graphs and pools, for which the gate's
+// rules do more. What has to wait while it is made goes through HungWork::make, which makes it or
+// says in time that it cannot.
 #pragma once
 
 #include <atomic>
@@ -72,6 +73,31 @@ struct EndRequest {
   std::function<void(CUresult)> after{};
 };
 
+// One thing that is to be made. Its functions own or keep alive everything that they use, because
+// the calling thread may have left by then. Until it leaves, the caller keeps all that alive, too.
+// None of the functions may throw.
+struct MakeRequest {
+  const char* owner = nullptr;  // TenantIdentity::lasting_name of who wants it, or null
+  // A call that waits for the same work as `perform` and makes nothing. With it, `perform` may take
+  // `longer` than the limit, because something else than work takes the time. Empty: there is none.
+  std::function<void()> probe{};
+  std::chrono::milliseconds longer{0};
+  std::function<CUresult()> perform;
+  // Called after a `perform` that has succeeded and that nobody waits for any more. What waits in
+  // the family is ended after it.
+  std::function<void()> undo{};
+  // The limit counts from here, so that what the caller has waited for before is a part of it.
+  std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+};
+
+// Knows whose work has not ended. The room above implements it. Any thread.
+class BusyTenants {
+ public:
+  virtual ~BusyTenants() = default;
+  // Returns the names of the tenants that have work in the family. Throws std::bad_alloc.
+  virtual std::vector<std::string> busy_in(const HungWork& family) = 0;
+};
+
 // A line of the list of what is put off.
 struct PutOff {
   TenantId tenant;
@@ -84,9 +110,9 @@ struct PutOff {
 class HungWork : public std::enable_shared_from_this<HungWork> {
  public:
   // `name` is for messages: "device 0". `limit` is how long an ending is waited for; zero: as long
-  // as it takes.
-  HungWork(std::string name, std::chrono::milliseconds limit)
-      : name_(std::move(name)), limit_(limit) {}
+  // as it takes. `busy` may be null; it outlives the family.
+  HungWork(std::string name, std::chrono::milliseconds limit, BusyTenants* busy = nullptr)
+      : name_(std::move(name)), limit_(limit), busy_(busy) {}
 
   ~HungWork();
   HungWork(const HungWork&) = delete;
@@ -97,7 +123,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // Returns whether work of the family is known to hang: a lease's work did not end in its time.
   bool is_hung() const noexcept { return hung_.load(std::memory_order_acquire); }
   // Returns whether endings that would wait for work are put off: work hangs, or a call has waited
-  // for longer than the limit and nobody knows yet for what.
+  // for longer than the limit and has not returned.
   bool any() const noexcept { return any_.load(std::memory_order_acquire); }
   // Returns whether any() is true for a family of the process.
   static bool anywhere() noexcept { return hung_families.load(std::memory_order_acquire) != 0; }
@@ -108,8 +134,9 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   bool has_to_be_awaited() const noexcept { return !is_own_thread() && !idle(); }
 
   // Work hangs until `has_ended` says true. It is asked every few milliseconds by the family's own
-  // thread, and must not wait. It keeps alive what it looks at. Throws std::bad_alloc.
-  void add(std::function<bool()> has_ended);
+  // thread, and must not wait. It keeps alive what it looks at. `culprit` is whose work it is;
+  // empty: the work waits for another's. Throws std::bad_alloc.
+  void add(std::function<bool()> has_ended, std::string culprit = {});
 
   // Ends something. The call's status when it was made within the limit. No value: it is put off.
   // A call that may wait is made on the family's own thread, because nobody knows beforehand
@@ -118,6 +145,15 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // What is put off is done in the order in which it came. Throws std::bad_alloc; then nothing was
   // done.
   std::optional<CUresult> end(EndRequest ending);
+
+  // Makes something. The call's status when it returned in its time. No value: it did not, or it
+  // was not even tried, because work is known to hang: see why_not_made. The calls are made on a
+  // thread of their own, which is left behind when they do not return. While one is left behind, no
+  // other one is begun. Throws std::bad_alloc; then nothing was done.
+  std::optional<CUresult> make(MakeRequest request);
+  // Says what a `make` without a value has met: "work of tenant blur hangs on device 0". Asks the
+  // driver whose work has not ended. Throws std::bad_alloc.
+  std::string why_not_made() const;
 
   // A wait for all work of the family, which `perform` makes on the family's own thread. It takes
   // as long as the work does. When something is known to hang, it is CUDA_ERROR_NOT_READY after the
@@ -144,6 +180,16 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
     bool put_off = false;
     bool is_listed() const noexcept { return put_off && *ending.what != 0; }
   };
+  struct Making {
+    MakeRequest request;
+    CUresult status = CUDA_SUCCESS;
+    bool probed = false, done = false;  // `probe` has returned; `status` is there
+    bool left = false;                  // nobody waits for it
+  };
+  struct Marker {
+    std::function<bool()> has_ended;
+    std::string culprit;
+  };
   using Lock = std::unique_lock<std::mutex>;
 
   // Puts it into the queue, and looks for a moment whether it gets done. False: no thread can be
@@ -152,7 +198,10 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // False when it is not over within the limit.
   template <typename IsOver>
   bool wait_within_limit(Lock& lock, IsOver&& is_over);
+  template <typename IsOver>
+  bool wait_until(Lock& lock, std::chrono::steady_clock::time_point deadline, IsOver&& is_over);
   bool start(Lock& lock);
+  void make_apart(const std::shared_ptr<Making>& making) noexcept;
   void work(Lock& lock);
   void look(Lock& lock);
   void perform_next(Lock& lock);
@@ -167,12 +216,14 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
 
   const std::string name_;
   const std::chrono::milliseconds limit_;
+  BusyTenants* const busy_;
   std::atomic<bool> any_{false}, hung_{false};
   std::atomic<std::uint64_t> requests_{0};
   mutable std::mutex mutex_;
   std::condition_variable wake_, done_;
   std::deque<std::shared_ptr<Task>> tasks_;  // the first one may be under way
-  std::vector<std::function<bool()>> markers_;
+  std::vector<std::shared_ptr<Marker>> markers_;
+  unsigned left_ = 0;          // makings that are left behind
   std::vector<PutOff> ended_;  // what was put off and has ended, of tenants that wait for more
   std::thread thread_;
   std::atomic<std::thread::id> ending_thread_{};

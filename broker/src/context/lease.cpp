@@ -6,25 +6,31 @@
 
 #include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
+#include "ctxbroker/running_call.hpp"
 #include "observe/span.hpp"
 
 namespace ctxbroker::detail {
 
-Lease::Lease(UsedDevice& device, std::shared_ptr<const TenantIdentity> tenant,
-             const LeaseChoice& asked, const LeaseDecision& decision, Groups left)
+Lease::Lease(UsedDevice& device, std::uint64_t primary,
+             std::shared_ptr<const TenantIdentity> tenant, const LeaseChoice& asked,
+             const LeaseDecision& decision, Groups left)
     : device_(device),
       fault_(device.fault()),
       tenant_(std::move(tenant)),
       asked_(asked),
       choice_(decision.choice),
       reason_(decision.reason),
-      context_(device.make(decision.choice, std::move(left), {device.ordinal(), tenant_->name})),
+      context_(device.make(decision.choice, primary, std::move(left),
+                           {device.ordinal(), tenant_->name})),
       has_partition_(!context_.groups.empty()),
-      primary_generation_(device.primary_generation()),
-      users_(context_.context, context_.green != nullptr ? &Lease::make_sibling : nullptr, this,
-             device.ordinal()),
+      primary_generation_(primary),
+      users_(context_.context, {.limit = context_.family->limit(),
+                                .make = context_.green != nullptr ? &Lease::make_sibling : nullptr,
+                                .report_full = &Lease::report_full,
+                                .self = this,
+                                .device = device.ordinal()}),
       target_{&table(), context_.context, next_generation(), &users_},
-      family_(kind() == LeaseKind::private_own ? device.make_family() : device.family()) {
+      family_(context_.family) {
   tenant_->log(Severity::info, "lease",
                std::string(to_string(kind())) + " lease over " +
                    std::to_string(context_.granted.multiprocessors) +
@@ -32,17 +38,51 @@ Lease::Lease(UsedDevice& device, std::shared_ptr<const TenantIdentity> tenant,
                    ", generation " + std::to_string(generation()) + ": " + reason_);
 }
 
-CUresult Lease::make_sibling(void* self, CUgreenCtx* green, CUcontext* context) {
+CUresult Lease::make_sibling(void* self, CUgreenCtx* green, CUcontext* context,
+                             std::chrono::steady_clock::time_point since) {
   auto& lease = *static_cast<Lease*>(self);
   const CUresult status =
-      lease.report_status(lease.device_.make_sibling(lease.context_, green, context));
+      lease.report_status(lease.device_.make_sibling(lease.context_, green, context, since));
   if (status != CUDA_SUCCESS) {
+    const std::uint64_t count = lease.tenant_->repeats.count("lease", "sibling");
+    if (!is_told(count)) return status;
     lease.tenant_->log(Severity::warning, "lease", [&] {
       return "no green context can be made for a further thread: " +
-             status_text(lease.table(), status);
+             (status == CUDA_ERROR_NOT_READY ? lease.family_->why_not_made()
+                                             : status_text(lease.table(), status)) +
+             repeats_text(count);
     });
   }
   return status;
+}
+
+// Who is inside, and why no other thread gets in.
+std::string Lease::why_full() const {
+  const std::size_t inside = users_.inside();
+  std::string text = std::to_string(inside) + (inside == 1 ? " thread is" : " threads are") +
+                     " inside the lease of " + tenant_->name + " on device " +
+                     std::to_string(device_ordinal()) + ", and ";
+  const bool is_most = inside >= users_.most();
+  text += is_most ? "no more fit in"
+                  : "no context can be made for a further one: " +
+                        (family_->any() ? family_->why_not_made() : "device memory is short");
+  text += "; none has left within " + std::to_string(family_->limit().count()) + " ms";
+  std::string running;
+  for (const RunningCall& call : running_calls()) {
+    running += (running.empty() ? "" : ", ") + call.function + " of " +
+               (call.plugin.empty() ? call.library : call.plugin) + " on thread " +
+               std::to_string(call.thread);
+  }
+  if (!running.empty()) text += "; plug-ins run: " + running;
+  return text;
+}
+
+void Lease::report_full(void* self) {
+  const auto& lease = *static_cast<const Lease*>(self);
+  const std::uint64_t count = lease.tenant_->repeats.count("lease", "full");
+  if (!is_told(count)) return;
+  lease.tenant_->log(Severity::error, "lease",
+                     [&] { return lease.why_full() + repeats_text(count); });
 }
 
 Lease::~Lease() {
@@ -178,6 +218,14 @@ CUresult Lease::wait_for_default_streams(std::chrono::milliseconds limit) noexce
   return status == CUDA_ERROR_TIMEOUT ? status : report_status(status);
 }
 
+bool Lease::has_work_in_default_streams() {
+  // A green context is for one thread at a time, so one that a thread is inside is left alone.
+  if (kind() == LeaseKind::shared || (kind() == LeaseKind::green && users_.inside() != 0)) {
+    return false;
+  }
+  return in_each_context([&] { return table().stream_query(nullptr); }) == CUDA_ERROR_NOT_READY;
+}
+
 // Its work may be without a stream that anybody holds: the end of the context would wait for it.
 bool Lease::close_to_all() noexcept {
   if (kind() != LeaseKind::private_own || device_.fault().happened() || holds_up_memory() ||
@@ -208,6 +256,11 @@ void Lease::end_closed() noexcept {
 }
 
 Error Lease::entry_error(CUresult status, const std::string& doing) const {
+  if (status == no_slot) {
+    return {ErrorKind::lease_unavailable,
+            doing + ": " + why_full() + "; end guards that are not needed, or use fewer threads",
+            {.device = device_ordinal(), .tenant = tenant_->name}};
+  }
   return driver_error(table(), status, "cuCtxPushCurrent_v2", doing, owner());
 }
 
@@ -287,7 +340,8 @@ void Lease::give_up(const std::string& reason) noexcept {
 // for the default streams of all contexts of the lease.
 void Lease::put_off_until_done(CUstream stream) noexcept {
   try {
-    family_->add([self = shared_from_this(), stream] {
+    const bool is_culprit = phase_.load(std::memory_order_acquire) == Phase::hung;
+    const auto is_over = [self = shared_from_this(), stream] {
       CUresult status = self->device_.fault().status();
       const auto has_ended_in = [&](CUcontext context) {
         status =
@@ -305,7 +359,8 @@ void Lease::put_off_until_done(CUstream stream) noexcept {
         self->device_.fault().report_ended_hung_work();
       }
       return over;
-    });
+    };
+    family_->add(is_over, is_culprit ? tenant_->name : std::string());
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the next ending finds out
   }
   tenant_->hung.add(device_.ordinal(), family_);
@@ -348,6 +403,12 @@ std::optional<GuardTarget> Lease::end_target(Home home) const noexcept {
   if (home == Home::context || (home == Home::memory && is_private)) return std::nullopt;
   if (!device_.primary_is_current(primary_generation_)) return std::nullopt;
   return GuardTarget{&table(), device_.primary(), primary_generation_, nullptr};
+}
+
+void Lease::unload_left_behind(CUmodule module) noexcept {
+  if (!end_target(Home::memory)) return;
+  report_failed_end(
+      "module", call_in(table(), memory_context(), [&] { return table().module_unload(module); }));
 }
 
 std::optional<CUresult> Lease::give_back(Thing thing) noexcept {

@@ -40,10 +40,10 @@ enum class Home {
 class Lease : public std::enable_shared_from_this<Lease> {
  public:
   // Throws Error: no_device, out_of_memory, driver_call, context_lost, lease_unavailable.
-  // `device` must outlive the lease and be in use. `left` is the partition of the lost lease
-  // before.
-  Lease(UsedDevice& device, std::shared_ptr<const TenantIdentity> tenant, const LeaseChoice& asked,
-        const LeaseDecision& decision, Groups left = {});
+  // `device` must outlive the lease and be in use, with `primary` as the generation of its primary
+  // context. `left` is the partition of the lost lease before.
+  Lease(UsedDevice& device, std::uint64_t primary, std::shared_ptr<const TenantIdentity> tenant,
+        const LeaseChoice& asked, const LeaseDecision& decision, Groups left = {});
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -100,6 +100,12 @@ class Lease : public std::enable_shared_from_this<Lease> {
 
   // Returns the Error for a guard that failed with `status`. Its text says that `doing` failed.
   Error entry_error(CUresult status, const std::string& doing) const;
+
+  // Throws that Error unless `status`, of a guard of the lease, is CUDA_SUCCESS.
+  void check_entered(CUresult status) {
+    if (report_status(status) == CUDA_SUCCESS) return;
+    throw entry_error(status, "the lease's context cannot be entered");
+  }
 
   // Ends the context, or puts that off while work hangs. Call it after the users are closed for
   // good; otherwise the destructor does it.
@@ -183,6 +189,13 @@ class Lease : public std::enable_shared_from_this<Lease> {
   };
   static constexpr CUresult gone = CUDA_ERROR_DEINITIALIZED;  // nothing that anybody is told of
   std::optional<CUresult> give_back(Thing thing) noexcept;
+  // Unloads a module, as MakeRequest::undo: the lease's context does not end meanwhile.
+  void unload_left_behind(CUmodule module) noexcept;
+
+  // Returns whether work in a default stream of its own contexts has not ended. Asks the driver,
+  // and does not wait. False for a shared lease, whose default stream is everybody's, and for a
+  // green one that a thread is inside. Throws std::bad_alloc.
+  bool has_work_in_default_streams();
 
   // The number of threads that have its context current without a guard. They hold the counter, not
   // the lease. As long as there is such a thread, the context is not ended.
@@ -213,7 +226,10 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // Ends the contexts as soon as no thread outside of guards has one of them current.
   void end_contexts_when_left(bool again) noexcept;
   void put_off_until_done(CUstream stream) noexcept;
-  static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context);
+  static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context,
+                               std::chrono::steady_clock::time_point since);
+  static void report_full(void* self);
+  std::string why_full() const;
 
   UsedDevice& device_;
   const ProcessFault& fault_;

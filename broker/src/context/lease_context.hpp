@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "context/device_access.hpp"
+#include "context/hung_work.hpp"
 #include "ctxbroker/lease.hpp"
 
 namespace ctxbroker::detail {
@@ -20,6 +23,8 @@ struct LeaseContext {
   CUgreenCtx green = nullptr;               // green only
   CUdevResourceDesc description = nullptr;  // green only: what siblings are made from
   Groups groups;                            // a partition has some
+  std::uint64_t primary_generation = 0;     // the generation of the primary that it stands on
+  std::shared_ptr<HungWork> family;         // null while no lease has it
 };
 
 // Creates a green context and fills in both of its handles. Leaves nothing behind after an error.

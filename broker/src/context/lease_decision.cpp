@@ -94,6 +94,13 @@ LeaseDecision decide(const LeaseRequest& request, const LeaseOffer& offer) {
   LeaseDecision decision = wanted(request);
   const LeaseKind kind = decision.choice.kind;
   if (kind == LeaseKind::shared || kind == LeaseKind::private_own) return decision;
+  if (kind == LeaseKind::automatic && !offer.hung.empty()) {
+    decision.choice = LeaseChoice(LeaseKind::private_own);
+    decision.reason += "; private, because " + offer.hung +
+                       ", and the driver loads no module in a shared or green lease before that "
+                       "work ends";
+    return decision;
+  }
   const bool fits = offer.green && request.per_thread_stream.empty();
   if (fits) {
     if (kind == LeaseKind::automatic) decision.choice = LeaseChoice(LeaseKind::green);

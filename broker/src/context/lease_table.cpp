@@ -51,11 +51,15 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
   UsedDevice& used = device(request.device);
   if (fault_.happened()) refuse_ended(driver_, fault_.status(), tenant->name);
   used.end_left();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  const Key key{tenant->id.value, request.device};
+  // Another thread of the tenant makes it, and waits no longer than the limit.
+  made_one_.wait(lock, [&] { return !leases_[key].is_being_made; });
   // The memory of a lease is free when nobody knows its weak pointer any more.
-  std::erase_if(leases_, [](const auto& one) { return one.second.expired(); });
-  std::weak_ptr<Lease>& slot = leases_[{tenant->id.value, request.device}];
-  std::shared_ptr<Lease> lease = slot.lock();
+  std::erase_if(leases_, [](const auto& one) {
+    return one.second.lease.expired() && !one.second.is_being_made;
+  });
+  std::shared_ptr<Lease> lease = leases_[key].lease.lock();
   if (lease != nullptr && lease->is_over()) lease = nullptr;
   if (tenant->hung.is_refused(request.device)) {
     throw Error(
@@ -64,29 +68,61 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
             tenant->name,
         {.device = request.device, .tenant = tenant->name});
   }
-  if (lease == nullptr || lease->lost()) {
-    const ScopedSpan span(SpanCategory::lease, "make lease", tenant->name.c_str(), tenant->id,
-                          static_cast<std::uint64_t>(request.device));
-    used.use();
-    const LeaseOffer offer{used.offers_green(), "this driver offers no green contexts"};
+  if (lease != nullptr && !lease->lost()) return lease;
+  leases_[key].is_being_made = true;
+  lock.unlock();
+  try {
+    lease = make(used, tenant, request, lease.get());
+  } catch (...) {
+    lock.lock();
+    leases_[key].is_being_made = false;
+    made_one_.notify_all();
+    throw;
+  }
+  lock.lock();
+  leases_[key] = {lease};
+  made_one_.notify_all();
+  std::erase_if(made_, [](const auto& one) { return one.expired(); });
+  made_.push_back(lease);
+  filler_.wake();
+  return lease;
+}
+
+std::shared_ptr<Lease> LeaseTable::make(UsedDevice& used,
+                                        const std::shared_ptr<const TenantIdentity>& tenant,
+                                        const LeaseRequest& request, Lease* lost) {
+  const ScopedSpan span(SpanCategory::lease, "make lease", tenant->name.c_str(), tenant->id,
+                        static_cast<std::uint64_t>(request.device));
+  const std::uint64_t generation = used.use();
+  const HungWork& family = *used.family();
+  Groups left = lost != nullptr ? lost->take_partition() : Groups{};
+  for (bool again = false;; again = true) {
+    LeaseOffer offer{used.offers_green(), "this driver offers no green contexts"};
+    if (family.any()) offer.hung = family.why_not_made();
     LeaseDecision decision = decide(request, offer);
     if (driver_.devices[static_cast<std::size_t>(request.device)].mps) {
       decision.reason += "; under MPS, so a fault of any client of the MPS server ends it";
     }
-    lease = std::make_shared<Lease>(used, tenant, request.asked, decision,
-                                    lease != nullptr ? lease->take_partition() : Groups{});
-    slot = lease;
-    std::erase_if(made_, [](const auto& one) { return one.expired(); });
-    made_.push_back(lease);
-    filler_.wake();
+    try {
+      return std::make_shared<Lease>(used, generation, tenant, request.asked, decision,
+                                     std::move(left));
+    } catch (const Error& error) {
+      // The driver waits for work that nobody knew to hang: an automatic choice is made anew.
+      const bool is_decided_anew =
+          decide(request, {false, "", "work hangs"}).choice.kind != decision.choice.kind;
+      if (again || error.kind() != ErrorKind::lease_unavailable || !family.any() ||
+          !is_decided_anew) {
+        throw;
+      }
+      left.clear();  // the partition is free again
+    }
   }
-  return lease;
 }
 
 std::shared_ptr<Lease> LeaseTable::find(TenantId tenant, int device) const {
   const std::lock_guard lock(mutex_);
   const auto found = leases_.find({tenant.value, device});
-  auto lease = found == leases_.end() ? nullptr : found->second.lock();
+  auto lease = found == leases_.end() ? nullptr : found->second.lease.lock();
   return lease != nullptr && !lease->is_over() ? lease : nullptr;
 }
 
@@ -129,8 +165,8 @@ std::vector<PutOff> LeaseTable::put_off() const {
 std::vector<std::shared_ptr<Lease>> LeaseTable::all() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Lease>> leases;
-  for (const auto& [key, slot] : leases_) {
-    auto lease = slot.lock();
+  for (const auto& [key, entry] : leases_) {
+    auto lease = entry.lease.lock();
     if (lease != nullptr && !lease->is_over()) leases.push_back(std::move(lease));
   }
   return leases;

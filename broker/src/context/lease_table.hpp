@@ -2,6 +2,7 @@
 // The current leases: one per tenant and device, which the tenant's instances share.
 #pragma once
 
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,8 @@ class LeaseTable {
              const ReadyContexts& ready = {});
 
   // Returns the current lease, whatever its kind, or makes one when there is none or it is lost.
+  // An automatic choice gets a private lease while work hangs that the others would wait for. No
+  // lock is held while the driver makes a context.
   // Throws Error: no_device, and what Lease's constructor throws; context_lost when CUDA has ended
   // in this process or the lease is hung.
   std::shared_ptr<Lease> get(const std::shared_ptr<const TenantIdentity>& tenant,
@@ -44,11 +47,19 @@ class LeaseTable {
 
  private:
   using Key = std::pair<std::uint32_t, int>;
+  // The lease of a tenant on a device.
+  struct Entry {
+    std::weak_ptr<Lease> lease;
+    bool is_being_made = false;  // by a thread that does not hold the lock meanwhile
+  };
+  std::shared_ptr<Lease> make(UsedDevice& used, const std::shared_ptr<const TenantIdentity>& tenant,
+                              const LeaseRequest& request, Lease* lost);
   const Driver& driver_;
   ProcessFault& fault_;
   std::vector<std::unique_ptr<UsedDevice>> devices_;  // before the leases, which end first
   mutable std::mutex mutex_;
-  std::map<Key, std::weak_ptr<Lease>> leases_;
+  std::condition_variable made_one_;
+  std::map<Key, Entry> leases_;
   std::vector<std::weak_ptr<Lease>> made_;  // of all generations
   ContextFiller filler_;                    // last: its thread ends first
 };

@@ -45,54 +45,73 @@ CUresult LeaseUsers::enter(LeaseSlot** slot, bool may_wait) noexcept {
     *slot = own;
     return CUDA_SUCCESS;
   }
+  const Time since = std::chrono::steady_clock::now();
   for (;;) {
     if ((*slot = free_slot()) != nullptr) return CUDA_SUCCESS;
-    const CUresult status = enter_locked(slot, may_wait);
+    const CUresult status = enter_slowly(slot, may_wait, since);
     if (status != CUDA_ERROR_NOT_READY) return status;
+    if (room_.limit > std::chrono::milliseconds::zero() &&
+        std::chrono::steady_clock::now() - since >= room_.limit) {
+      if (room_.report_full != nullptr) room_.report_full(room_.self);
+      return no_slot;
+    }
     std::this_thread::sleep_for(nap);
   }
 }
 
-// CUDA_ERROR_NOT_READY: the thread has to wait for another one to leave.
-CUresult LeaseUsers::enter_locked(LeaseSlot** slot, bool may_wait) noexcept {
-  const std::lock_guard lock(changing_);
+// CUDA_ERROR_NOT_READY: the thread has to wait for another one.
+CUresult LeaseUsers::enter_slowly(LeaseSlot** slot, bool may_wait, Time since) noexcept {
+  std::unique_lock lock(changing_);
   const std::uint64_t me = thread_number();
   if (closed_by_ != 0 && closed_by_ != me) return CUDA_ERROR_INVALID_CONTEXT;
   if ((*slot = free_slot()) != nullptr) return CUDA_SUCCESS;
-  const std::size_t limit = is_green() ? most_green_contexts : most_slots;
-  if (may_wait && slot_count() >= limit) return CUDA_ERROR_NOT_READY;
-  LeaseSlot* added = nullptr;
-  const CUresult status = add_slot(&added);
-  if (status == CUDA_ERROR_OUT_OF_MEMORY && may_wait && slot_count() != 0) {
-    return CUDA_ERROR_NOT_READY;
+  if (making_ || (may_wait && slot_count() >= most())) return CUDA_ERROR_NOT_READY;
+  if (!prepare_slot()) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUcontext context = context_;
+  CUgreenCtx green = nullptr;
+  if (is_green() && slot_count() != 0) {
+    making_ = true;  // and nobody closes it meanwhile
+    lock.unlock();
+    const CUresult status = room_.make(room_.self, &green, &context, since);
+    lock.lock();
+    making_ = false;
+    const bool is_short = status == CUDA_ERROR_OUT_OF_MEMORY || status == CUDA_ERROR_NOT_READY;
+    if (is_short && may_wait) return CUDA_ERROR_NOT_READY;
+    if (status == CUDA_ERROR_NOT_READY) {
+      lock.unlock();
+      if (room_.report_full != nullptr) room_.report_full(room_.self);
+      return no_slot;
+    }
+    if (status != CUDA_SUCCESS) return status;
   }
-  if (status != CUDA_SUCCESS) return status;
-  acquire(*added, me);                   // nobody else has seen it
-  if (closed_by_ == me) ++added->again;  // it stays this thread's until reopen
+  LeaseSlot& added = add_slot(context, green);
+  acquire(added, me);                   // nobody else has seen it
+  if (closed_by_ == me) ++added.again;  // it stays this thread's until reopen
   thread_state.slot_hint = static_cast<std::uint32_t>(slot_count());
   slot_count_.store(slot_count() + 1, std::memory_order_release);
-  *slot = added;
+  *slot = &added;
   return CUDA_SUCCESS;
 }
 
-// Makes the next slot, which counts when slot_count_ says so. Under the lock.
-CUresult LeaseUsers::add_slot(LeaseSlot** added) noexcept {
+// Makes room for the next slot. Under the lock.
+bool LeaseUsers::prepare_slot() noexcept {
   const std::size_t index = slot_count();
-  if (index == most_slots) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (index == most_slots) return false;
   std::atomic<Block*>& block = blocks_[index / block_size];
   if (block.load(std::memory_order_relaxed) == nullptr) {
     auto* const made = new (std::nothrow) Block;
-    if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (made == nullptr) return false;
     block.store(made, std::memory_order_release);
   }
-  LeaseSlot& slot = at(index);
-  slot.context = context_;
-  if (is_green() && index != 0) {
-    const CUresult status = make_(maker_, &slot.green, &slot.context);
-    if (status != CUDA_SUCCESS) return status;
-  }
-  *added = &slot;
-  return CUDA_SUCCESS;
+  return true;
+}
+
+// The next slot, which counts when slot_count_ says so. Under the lock, after prepare_slot.
+LeaseSlot& LeaseUsers::add_slot(CUcontext context, CUgreenCtx green) noexcept {
+  LeaseSlot& slot = at(slot_count());
+  slot.context = context;
+  slot.green = green;
+  return slot;
 }
 
 // The calling thread becomes the owner of every slot, so that no other one finds a free one, and no
@@ -100,7 +119,7 @@ CUresult LeaseUsers::add_slot(LeaseSlot** added) noexcept {
 bool LeaseUsers::close() noexcept {
   const std::uint64_t me = thread_number();
   const std::lock_guard lock(changing_);
-  if (closed_by_ != 0) return false;
+  if (closed_by_ != 0 || making_) return false;
   const std::size_t count = slot_count();
   for (std::size_t index = 0; index < count; ++index) {
     std::uint64_t free = 0;

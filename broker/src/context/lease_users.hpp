@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -12,6 +13,10 @@
 #include "driver/driver_table.hpp"
 
 namespace ctxbroker::detail {
+
+// The status of a thread that has waited in vain for its way into a lease. The driver returns it
+// when a device cannot be had at the moment, and nothing else that the broker does leads to it.
+inline constexpr CUresult no_slot = CUDA_ERROR_DEVICE_UNAVAILABLE;
 
 // One thread's way into a lease. A thread that is inside owns a slot; nobody else can be in it.
 struct alignas(64) LeaseSlot {
@@ -35,24 +40,36 @@ class LeaseUsers {
   // Of a green lease. A green context takes about 5 MiB of device memory.
   static constexpr std::size_t most_green_contexts = 64;
 
-  // Makes one more green context; fills `green` and `context`. Called under a lock.
-  using MakeContext = CUresult (*)(void* maker, CUgreenCtx* green, CUcontext* context);
+  // What the lease does for its users, by functions that get `self`.
+  struct Room {
+    // How long a thread waits for a slot. Zero: as long as it takes.
+    std::chrono::milliseconds limit{0};
+    // Makes one more green context; fills `green` and `context`. It may take until the limit after
+    // `since`, and then returns CUDA_ERROR_NOT_READY. Called by one thread at a time, without a
+    // lock. With it each slot gets a context of its own; null: every slot has the same one.
+    CUresult (*make)(void* self, CUgreenCtx* green, CUcontext* context,
+                     std::chrono::steady_clock::time_point since) = nullptr;
+    // Says that a thread has waited for longer than the limit. May be null.
+    void (*report_full)(void* self) = nullptr;
+    void* self = nullptr;
+    int device = 0;  // the ordinal of the lease's device
+  };
 
-  // With `make` each slot gets a context of its own, and `context` is the first; without it every
-  // slot has `context`. `device` is the ordinal of the lease's device.
-  explicit LeaseUsers(CUcontext context, MakeContext make = nullptr, void* maker = nullptr,
-                      int device = 0) noexcept
-      : context_(context), make_(make), maker_(maker), device_(device) {}
+  // `context` is that of the first slot.
+  explicit LeaseUsers(CUcontext context, const Room& room) noexcept
+      : context_(context), room_(room) {}
+  explicit LeaseUsers(CUcontext context) noexcept : LeaseUsers(context, Room()) {}
   ~LeaseUsers();
   LeaseUsers(const LeaseUsers&) = delete;
   LeaseUsers& operator=(const LeaseUsers&) = delete;
 
   // Gives the calling thread a slot: the one that it owns in this lease, or a free one. When as
-  // many threads are inside as there may be contexts, or the device has no memory for another one,
-  // the thread waits until a slot is free. With `may_wait` false it gets another context instead,
-  // because two threads that are in other leases already could wait for each other for ever. After
-  // an error nothing was entered: CUDA_ERROR_INVALID_CONTEXT when it is closed,
-  // CUDA_ERROR_OUT_OF_MEMORY, or what the driver answered.
+  // many threads are inside as there may be contexts, or no other context can be made, the thread
+  // waits until a slot is free, no longer than the limit. With `may_wait` false it gets another
+  // context instead, because two threads that are in other leases already would wait for each
+  // other. After an error nothing was entered: `no_slot` after the limit,
+  // CUDA_ERROR_INVALID_CONTEXT when it is closed, CUDA_ERROR_OUT_OF_MEMORY, or what the driver
+  // answered.
   [[gnu::cold]] CUresult enter(LeaseSlot** slot, bool may_wait) noexcept;
   // The slot that a thread without a guard, which is in no lease, had last; or null, when it is not
   // free or not there.
@@ -74,8 +91,8 @@ class LeaseUsers {
   }
 
   // Lets no other thread in from now on, if no thread is inside; the calling thread may still
-  // enter. False: a thread is inside, perhaps this one, and everything is as before. Threads that
-  // enter meanwhile wait for the answer.
+  // enter. False: a thread is inside or about to be, perhaps this one, and everything is as before.
+  // Threads that enter meanwhile wait for the answer.
   bool close() noexcept;
   void reopen() noexcept;          // after close, on the same thread
   void close_for_good() noexcept;  // after close, on the same thread: nobody can enter any more
@@ -86,11 +103,12 @@ class LeaseUsers {
   std::size_t inside() const noexcept;
   std::uint64_t entered() const noexcept;
 
+  std::size_t most() const noexcept { return is_green() ? most_green_contexts : most_slots; }
   std::size_t slot_count() const noexcept { return slot_count_.load(std::memory_order_acquire); }
   const LeaseSlot& slot(std::size_t index) const noexcept { return at(index); }
   // The first context: the one by which the tenant knows the lease, on every thread.
   CUcontext context() const noexcept { return context_; }
-  int device() const noexcept { return device_; }
+  int device() const noexcept { return room_.device; }
   bool has_context(CUcontext context) const noexcept;
   // Calls `use(context)` for each context of the lease but `but`.
   template <typename Use>
@@ -121,18 +139,19 @@ class LeaseUsers {
   }
   LeaseSlot* own_slot() const noexcept;
   LeaseSlot* free_slot() const noexcept;
-  CUresult enter_locked(LeaseSlot** slot, bool may_wait) noexcept;
-  CUresult add_slot(LeaseSlot** added) noexcept;
-  bool is_green() const noexcept { return make_ != nullptr; }
+  using Time = std::chrono::steady_clock::time_point;
+  CUresult enter_slowly(LeaseSlot** slot, bool may_wait, Time since) noexcept;
+  bool prepare_slot() noexcept;
+  LeaseSlot& add_slot(CUcontext context, CUgreenCtx green) noexcept;
+  bool is_green() const noexcept { return room_.make != nullptr; }
 
   CUcontext context_;
-  MakeContext make_;
-  void* maker_;
-  int device_;
+  const Room room_;
   std::atomic<std::size_t> slot_count_{0};
   std::array<std::atomic<Block*>, most_slots / block_size> blocks_{};
-  mutable std::mutex changing_;  // guards what follows, and the making of slots
+  mutable std::mutex changing_;  // guards what follows, and the adding of slots
   std::uint64_t closed_by_ = 0;  // a thread's number; 0: open
+  bool making_ = false;          // a thread makes the context of the next slot
 };
 
 }  // namespace ctxbroker::detail

@@ -20,6 +20,11 @@ class OpenCaptures {
   // It has ended on whatever thread, or its stream is about to end.
   void ended(CUstream stream) noexcept;
 
+  bool any() noexcept {
+    const std::lock_guard lock(mutex_);
+    return !open_.empty();
+  }
+
   // Calls end(stream) for each that the owner has left open. The stream cannot end meanwhile,
   // because drivers crash on the handle of one that has ended.
   template <typename End>

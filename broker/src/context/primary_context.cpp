@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <vector>
 
-#include "context/lease_context.hpp"
-
 namespace ctxbroker::detail {
 
 bool PrimaryContext::read_state(unsigned* flags, int* active) const noexcept {
@@ -41,10 +39,11 @@ void PrimaryContext::retain() {
   ++retains_;
 }
 
-void PrimaryContext::begin_generation(bool shielded) noexcept {
+std::uint64_t PrimaryContext::begin_generation(bool shielded) noexcept {
   const std::uint64_t generation = next_generation();
   shielded_generation_.store(shielded ? generation : 0, std::memory_order_release);
   generation_.store(generation, std::memory_order_release);
+  return generation;
 }
 
 void PrimaryContext::release() noexcept {
@@ -77,26 +76,21 @@ void PrimaryContext::check() noexcept {
   if (generation != 0 && read_state(&flags, &active) && active == 0) lose(generation);
 }
 
-void ShieldContext::raise(MultiprocessorSplit& split) noexcept {
-  green_ = nullptr;
+CUresult ShieldContext::describe(MultiprocessorSplit& split, CUdevResourceDesc* description) {
+  std::vector<std::size_t> least;
+  if (split.groups() > 0) least.push_back(0);
+  return split.describe(least, description);
+}
+
+void ShieldContext::take(CUgreenCtx green, CUresult status, bool offered) noexcept {
+  green_ = green;
   try {
-    CUresult status = split.status();
-    const char* what = "the driver offers no green contexts";
-    if (status == CUDA_SUCCESS) {
-      what = "the shield's green context cannot be made";
-      // The smallest partition suffices, because nothing runs in it.
-      CUdevResourceDesc description = nullptr;
-      std::vector<std::size_t> least;
-      if (split.groups() > 0) least.push_back(0);
-      status = split.describe(least, &description);
-      CUcontext unused = nullptr;
-      if (status == CUDA_SUCCESS) status = create_green(device_, description, &green_, &unused);
-    }
     reason_.clear();
     if (device_.report_status(status) == CUDA_SUCCESS) return;
-    reason_ = std::string(what) + ": " + status_text(device_.table(), status);
+    reason_ = std::string(offered ? "the shield's green context cannot be made"
+                                  : "the driver offers no green contexts") +
+              ": " + status_text(device_.table(), status);
     // An old driver cannot have a shield, which is no reason for a warning on every start.
-    const bool offered = split.status() == CUDA_SUCCESS;
     device_.log(offered ? Severity::warning : Severity::info, "shield",
                 " has no shield (" + reason_ +
                     "): a plug-in that resets the device ends its neighbours' work");

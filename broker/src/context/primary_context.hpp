@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "context/device_access.hpp"
@@ -25,8 +26,8 @@ class PrimaryContext {
   // out_of_memory, context_lost.
   void retain();
   // `shielded` says that the driver refuses to destroy the context, so that nobody needs to check
-  // whether it still exists.
-  void begin_generation(bool shielded) noexcept;
+  // whether it still exists. Returns the generation.
+  std::uint64_t begin_generation(bool shielded) noexcept;
   // Gives back every retain.
   void release() noexcept;
 
@@ -69,9 +70,13 @@ class ShieldContext {
  public:
   explicit ShieldContext(const DeviceAccess& device) noexcept : device_(device) {}
 
-  // Creates the shield on the retained primary context and logs a failure. A shield of an earlier
-  // generation has ended with that generation.
-  void raise(MultiprocessorSplit& split) noexcept;
+  // Describes the shield's green context: the smallest partition suffices, because nothing runs in
+  // it. Throws std::bad_alloc.
+  static CUresult describe(MultiprocessorSplit& split, CUdevResourceDesc* description);
+  // Takes over the shield that was created on the retained primary context, or the status with
+  // which that failed, and logs a failure. `offered` says whether the driver has green contexts. A
+  // shield of an earlier generation has ended with that generation.
+  void take(CUgreenCtx green, CUresult status, bool offered) noexcept;
   void take_down() noexcept;
   bool is_up() const noexcept { return green_ != nullptr; }
   const std::string& reason() const noexcept { return reason_; }  // why it is not up

@@ -16,6 +16,7 @@ Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::
   Handle handle{};
   const CUresult status =
       lease->report_status(guarded(lease->target(), {}, [&] { return make(&handle); }));
+  if (status == no_slot) throw lease->entry_error(status, "cannot make " + what);
   check(lease->table(), status, call, lease->owner(), [&] { return "cannot make " + what; });
   return Resource(lease, handle, bytes);
 }

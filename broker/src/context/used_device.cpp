@@ -27,6 +27,18 @@ Error no_multiprocessors(const MultiprocessorSplit& split, unsigned asked, CallO
           {.device = owner.device, .tenant = std::string(owner.tenant)}};
 }
 
+Error not_made(const HungWork& family, const char* what, int device, std::string_view tenant) {
+  return {ErrorKind::lease_unavailable,
+          std::string(what) + " cannot be made: " + family.why_not_made() +
+              ", and the driver makes none before that work ends; try again later, or ask for a "
+              "private lease, which does not wait for it",
+          {.call = "cuGreenCtxCreate",
+           .status = CUDA_ERROR_NOT_READY,
+           .status_name = "CUDA_ERROR_NOT_READY",
+           .device = device,
+           .tenant = std::string(tenant)}};
+}
+
 }  // namespace
 
 UsedDevice::UsedDevice(const Driver& driver, int ordinal, const TenantIdentity& host,
@@ -35,14 +47,15 @@ UsedDevice::UsedDevice(const Driver& driver, int ordinal, const TenantIdentity& 
   set_end_timeout(end_timeout_);
 }
 
-void UsedDevice::set_end_timeout(std::chrono::milliseconds limit) {
+void UsedDevice::set_end_timeout(std::chrono::milliseconds limit, BusyTenants* busy) {
   end_timeout_ = limit;
-  family_ = std::make_shared<HungWork>("device " + std::to_string(ordinal()), limit);
+  busy_ = busy;
+  family_ = std::make_shared<HungWork>("device " + std::to_string(ordinal()), limit, busy);
 }
 
 std::shared_ptr<HungWork> UsedDevice::make_family() {
   auto made = std::make_shared<HungWork>(
-      "device " + std::to_string(ordinal()) + " in a private context", end_timeout_);
+      "device " + std::to_string(ordinal()) + " in a private context", end_timeout_, busy_);
   const std::lock_guard lock(mutex_);
   std::erase_if(private_families_, [](const auto& one) { return one.expired(); });
   private_families_.push_back(made);
@@ -92,23 +105,89 @@ void UsedDevice::end_all() noexcept {
   primary_.release();
 }
 
-void UsedDevice::use() {
-  const std::lock_guard lock(mutex_);
+std::uint64_t UsedDevice::use() {
+  const Clock::time_point since = Clock::now();
+  Lock lock(mutex_);
   // Whatever is made on a primary that is gone would revive it, under the same handle, and what was
   // in it would be taken for what is in it now.
   primary_.check();
-  if (in_use()) return;
+  // Its thread waits no longer than the limit.
+  used_.wait(lock, [this] { return !is_being_used_; });
+  if (const std::uint64_t known = primary_.generation(); known != 0) return known;
   primary_.retain();
   // Green ones ended with the primary that was lost.
   std::erase_if(spares_, [](const LeaseContext& spare) { return spare.green != nullptr; });
   // A split of its own for each generation would overlap with the partitions cut before.
   if (!split_) split_.emplace(link_.table(), link_.handle());
-  shield_.raise(*split_);
+  is_being_used_ = true;
+  try {
+    raise_shield(lock, since);
+  } catch (...) {
+    is_being_used_ = false;
+    used_.notify_all();
+    throw;
+  }
+  is_being_used_ = false;
+  used_.notify_all();
   if (fault().happened()) {  // met there, or elsewhere meanwhile: this generation has ended already
     throw driver_error(link_.table(), fault().status(), "cuGreenCtxCreate",
                        "cannot raise the device's shield", link_.host_call());
   }
-  primary_.begin_generation(shield_.is_up());
+  return primary_.begin_generation(shield_.is_up());
+}
+
+// The lock is given up while the driver makes the shield.
+void UsedDevice::raise_shield(Lock& lock, Clock::time_point since) {
+  LeaseContext made;
+  CUresult status = split_->status();
+  const bool offered = status == CUDA_SUCCESS;
+  if (offered) status = ShieldContext::describe(*split_, &made.description);
+  if (status == CUDA_SUCCESS) {
+    lock.unlock();
+    try {
+      status = create_in_time(made, link_.host.lasting_name, since);
+    } catch (...) {
+      lock.lock();
+      throw;
+    }
+    lock.lock();
+    if (status == CUDA_ERROR_NOT_READY) {
+      throw not_made(*family_, "the device's shield", ordinal(), link_.host.name);
+    }
+  }
+  shield_.take(made.green, status, offered);
+}
+
+CUresult UsedDevice::create_in_time(LeaseContext& made, const char* owner,
+                                    Clock::time_point since) {
+  const auto apart = std::make_shared<LeaseContext>(made);
+  MakeRequest request;
+  request.owner = owner;
+  request.since = since;
+  request.perform = [link = link_, apart] {
+    return create_green(link, apart->description, &apart->green, &apart->context);
+  };
+  request.undo = [this, apart] { keep_or_end(std::move(*apart)); };
+  const auto status = family_->make(std::move(request));
+  if (!status) return CUDA_ERROR_NOT_READY;
+  made.green = apart->green;
+  made.context = apart->context;
+  return *status;
+}
+
+// Nobody waits for the green context any more: it is a spare, unless it has ended with its primary
+// or is a shield's.
+void UsedDevice::keep_or_end(LeaseContext made) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t generation = made.primary_generation;
+    if (generation != 0) {
+      if (primary_generation() == generation) spares_.push_back(std::move(made));
+      return;
+    }
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then it is destroyed
+  }
+  link_.report_failed_end("'s green context could not be ended", destroy(link_, made));
 }
 
 Shield UsedDevice::shield() const {
@@ -122,15 +201,22 @@ bool UsedDevice::offers_green() const {
   return split_ && split_->status() == CUDA_SUCCESS;
 }
 
-LeaseContext UsedDevice::make(const LeaseChoice& choice, Groups left, CallOwner owner) {
-  if (choice.kind == LeaseKind::green) {
-    return make_green(choice.multiprocessors, std::move(left), owner);
-  }
-  forget(left);
-  if (choice.kind == LeaseKind::private_own) return make_private(owner);
+LeaseContext UsedDevice::make(const LeaseChoice& choice, std::uint64_t generation, Groups left,
+                              CallOwner owner) {
   LeaseContext made;
-  made.granted = {LeaseKind::shared, link_.multiprocessors()};
-  made.context = primary();
+  if (choice.kind == LeaseKind::green) {
+    made = make_green(choice.multiprocessors, generation, std::move(left), owner);
+  } else {
+    forget(left);
+    if (choice.kind == LeaseKind::private_own) {
+      made = make_private(owner);
+    } else {
+      made.granted = {LeaseKind::shared, link_.multiprocessors()};
+      made.context = primary();
+    }
+  }
+  made.primary_generation = generation;
+  made.family = choice.kind == LeaseKind::private_own ? make_family() : family_;
   return made;
 }
 
@@ -153,58 +239,78 @@ LeaseContext UsedDevice::make_private(CallOwner owner) {
   return create_private(link_, owner);
 }
 
-LeaseContext UsedDevice::make_green(unsigned multiprocessors, Groups left, CallOwner owner) {
-  const std::lock_guard lock(mutex_);
+LeaseContext UsedDevice::make_green(unsigned multiprocessors, std::uint64_t generation, Groups left,
+                                    CallOwner owner) {
   Groups groups;
-  const unsigned size = split_->size_of(left);
-  if (size >= multiprocessors && size - split_->group_size() < multiprocessors) {
-    groups = std::move(left);
-  } else {
-    split_->give_back(left);
-  }
-  if (multiprocessors != 0 && groups.empty()) {
-    auto taken = split_->take(multiprocessors);
-    if (!taken) throw no_multiprocessors(*split_, multiprocessors, owner);
-    groups = *std::move(taken);
+  {
+    const std::lock_guard lock(mutex_);
+    const unsigned size = split_->size_of(left);
+    if (size >= multiprocessors && size - split_->group_size() < multiprocessors) {
+      groups = std::move(left);
+    } else {
+      split_->give_back(left);
+    }
+    if (multiprocessors != 0 && groups.empty()) {
+      auto taken = split_->take(multiprocessors);
+      if (!taken) throw no_multiprocessors(*split_, multiprocessors, owner);
+      groups = *std::move(taken);
+    }
+    if (auto spare = take_spare(LeaseKind::green, groups)) return *std::move(spare);
   }
   try {
-    if (auto spare = take_spare(LeaseKind::green, groups)) return *std::move(spare);
-    return green_over(groups, owner);
+    return green_over(groups, generation, owner);
   } catch (...) {
-    split_->give_back(groups);
+    forget(groups);
     throw;
   }
 }
 
-// Under the lock.
-LeaseContext UsedDevice::green_over(const Groups& groups, CallOwner owner) {
+LeaseContext UsedDevice::green_over(Groups groups, std::uint64_t generation, CallOwner owner) {
+  const Clock::time_point since = Clock::now();
   LeaseContext made;
-  made.groups = groups;
-  made.granted = {LeaseKind::green, groups.empty() ? split_->total() : split_->size_of(groups)};
-  CUresult status = split_->describe(groups, &made.description);
+  made.primary_generation = generation;
+  made.groups = std::move(groups);
   const char* call = "cuDevResourceGenerateDesc";
+  CUresult status = CUDA_SUCCESS;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool is_partition = !made.groups.empty();
+    made.granted = {LeaseKind::green,
+                    is_partition ? split_->size_of(made.groups) : split_->total()};
+    status = split_->describe(made.groups, &made.description);
+  }
   if (status == CUDA_SUCCESS) {
     call = "cuGreenCtxCreate";
-    status = create_green(link_, made.description, &made.green, &made.context);
+    status = create_in_time(made, lasting(std::string(owner.tenant)), since);
+    if (status == CUDA_ERROR_NOT_READY) {
+      throw not_made(*family_, "a green context", ordinal(), owner.tenant);
+    }
   }
   check(link_.table(), link_.report_status(status), call, owner,
         [] { return "cannot make a green context"; });
   return made;
 }
 
-CUresult UsedDevice::make_sibling(const LeaseContext& of, CUgreenCtx* green,
-                                  CUcontext* context) noexcept {
+CUresult UsedDevice::make_sibling(const LeaseContext& of, CUgreenCtx* green, CUcontext* context,
+                                  Clock::time_point since) noexcept {
   try {
-    const std::lock_guard lock(mutex_);
-    if (const auto spare = take_spare(LeaseKind::green, of.groups)) {
-      *green = spare->green;
-      *context = spare->context;
-      return CUDA_SUCCESS;
+    LeaseContext made = of;
+    made.family = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto spare = take_spare(LeaseKind::green, of.groups)) {
+        *green = spare->green;
+        *context = spare->context;
+        return CUDA_SUCCESS;
+      }
     }
+    const CUresult status = create_in_time(made, link_.host.lasting_name, since);
+    *green = made.green;
+    *context = made.context;
+    return status;
   } catch (const std::bad_alloc&) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return create_green(link_, of.description, green, context);
 }
 
 CUresult UsedDevice::end(const LeaseContext& context, bool again) noexcept {
@@ -233,21 +339,19 @@ std::uint64_t UsedDevice::free_memory() const noexcept {
 CUresult UsedDevice::make_spare(LeaseKind kind, std::uint64_t most, std::uint64_t* bytes) noexcept {
   try {
     const bool is_green = kind == LeaseKind::green;
-    std::unique_lock lock(mutex_, std::defer_lock);
-    // A green one is made and kept in one piece: a primary that is lost meanwhile takes what is
-    // kept with it. A private one takes a tenth of a second.
-    if (is_green) lock.lock();
+    const std::uint64_t generation = primary_generation();
     const std::uint64_t before = free_memory();
-    const LeaseContext spare =
-        is_green ? green_over({}, link_.host_call()) : create_private(link_, link_.host_call());
+    LeaseContext spare = is_green ? green_over({}, generation, link_.host_call())
+                                  : create_private(link_, link_.host_call());
     const std::uint64_t after = free_memory();
     *bytes = after != 0 && before > after ? before - after : 0;
     if (*bytes > most) {
       link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
       return CUDA_SUCCESS;
     }
-    if (!is_green) lock.lock();
-    spares_.push_back(spare);
+    const std::lock_guard lock(mutex_);
+    // A primary that was lost meanwhile has taken a green one with it.
+    if (!is_green || primary_generation() == generation) spares_.push_back(std::move(spare));
     return CUDA_SUCCESS;
   } catch (const Error& error) {
     return static_cast<CUresult>(error.origin().status);

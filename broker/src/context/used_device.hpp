@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -30,7 +31,8 @@ class MemoryRelief {
   virtual bool relieve(int device) noexcept = 0;
 };
 
-// One per broker and device. Any thread; the slow paths take a lock, the queries do not.
+// One per broker and device. Any thread; the slow paths take a lock, the queries do not. No driver
+// call that may wait for work on the device is made under the lock: see HungWork::make.
 class UsedDevice {
  public:
   // Borrows all its arguments; they must outlive this object.
@@ -42,11 +44,13 @@ class UsedDevice {
   int ordinal() const noexcept { return link_.ordinal; }
   const Driver& driver() const noexcept { return link_.driver; }
   ProcessFault& fault() const noexcept { return link_.fault; }
+  const TenantIdentity& host() const noexcept { return link_.host; }
 
-  // Retains the primary context and raises the shield, unless both exist already. The broker does
-  // not touch a device before this call.
-  // Throws Error: driver_call, out_of_memory, context_lost.
-  void use();
+  // Retains the primary context and raises the shield, unless both exist already. Returns the
+  // generation of the primary context. The broker does not touch a device before this call.
+  // Throws Error: driver_call, out_of_memory, context_lost; lease_unavailable when the driver waits
+  // for work on the device and makes no shield in time.
+  std::uint64_t use();
   bool in_use() const noexcept { return primary_.generation() != 0; }
   // Returns whether another part of the process has made the primary context already.
   bool primary_is_active() const noexcept { return primary_.is_active(); }
@@ -66,8 +70,9 @@ class UsedDevice {
   void lose_primary(std::uint64_t generation) noexcept { primary_.lose(generation); }
   void check_primary() noexcept { primary_.check(); }
 
-  // Sets how long an ending waits for work that may be hung. Call it before the device is used.
-  void set_end_timeout(std::chrono::milliseconds limit);
+  // Sets how long the driver's calls may wait for work that may be hung, and who knows whose work
+  // that is (borrowed, or null). Call it before the device is used.
+  void set_end_timeout(std::chrono::milliseconds limit, BusyTenants* busy = nullptr);
   // The family of the primary context and its green ones.
   const std::shared_ptr<HungWork>& family() const noexcept { return family_; }
   // Makes a family for a private context. Throws std::bad_alloc.
@@ -87,12 +92,17 @@ class UsedDevice {
   // again.
   bool relieve() const noexcept { return relief_ != nullptr && relief_->relieve(ordinal()); }
 
-  // Creates the context that `choice` asks for, which must not be automatic. `left` is the
-  // partition of the lost lease before it: the context gets that if it has the right size, and
-  // otherwise it is free again. Call it after `use`.
-  // Throws Error: driver_call, out_of_memory, lease_unavailable (too few multiprocessors are free).
-  LeaseContext make(const LeaseChoice& choice, Groups left, CallOwner owner);
-  CUresult make_sibling(const LeaseContext& of, CUgreenCtx* green, CUcontext* context) noexcept;
+  // Creates the context that `choice` asks for, which must not be automatic. It stands on the
+  // primary of `generation`, which `use` has returned. `left` is the partition of the lost lease
+  // before it: the context gets that if it has the right size, and otherwise it is free again.
+  // Throws Error: driver_call, out_of_memory, lease_unavailable (too few multiprocessors are free,
+  // or the driver waits for work on the device and makes no context in time).
+  LeaseContext make(const LeaseChoice& choice, std::uint64_t generation, Groups left,
+                    CallOwner owner);
+  // The limit for it counts from `since`. CUDA_ERROR_NOT_READY: the driver waits for work on the
+  // device.
+  CUresult make_sibling(const LeaseContext& of, CUgreenCtx* green, CUcontext* context,
+                        std::chrono::steady_clock::time_point since) noexcept;
   // Ends a context that `make` created; its multiprocessors stay taken. With `again`, a green
   // context becomes a spare for the next lease instead, because drivers were seen
   // that lose 4 MiB for each destroyed green context until the primary context ends.
@@ -115,19 +125,31 @@ class UsedDevice {
   void forget(const Groups& groups) noexcept;
 
  private:
+  using Lock = std::unique_lock<std::mutex>;
+  using Clock = std::chrono::steady_clock;
+
   void end_all() noexcept;
   std::optional<LeaseContext> take_spare(LeaseKind kind, const Groups& groups);
   LeaseContext make_private(CallOwner owner);
-  LeaseContext make_green(unsigned multiprocessors, Groups left, CallOwner owner);
-  LeaseContext green_over(const Groups& groups, CallOwner owner);
+  LeaseContext make_green(unsigned multiprocessors, std::uint64_t generation, Groups left,
+                          CallOwner owner);
+  LeaseContext green_over(Groups groups, std::uint64_t generation, CallOwner owner);
+  // Creates the described green context, which stands on the primary of its generation. Not under
+  // the lock. CUDA_ERROR_NOT_READY: not in time. Throws std::bad_alloc.
+  CUresult create_in_time(LeaseContext& made, const char* owner, Clock::time_point since);
+  void raise_shield(Lock& lock, Clock::time_point since);
+  void keep_or_end(LeaseContext made) noexcept;
   std::uint64_t free_memory() const noexcept;
 
   const DeviceAccess link_;
   mutable std::mutex mutex_;
+  std::condition_variable used_;
+  bool is_being_used_ = false;  // a thread retains the primary and raises the shield
   PrimaryContext primary_;
   std::atomic<bool> keeps_primary_{false};
   bool shut_down_ = false;
   std::chrono::milliseconds end_timeout_{2000};
+  BusyTenants* busy_ = nullptr;
   std::shared_ptr<HungWork> family_;
   std::vector<std::weak_ptr<HungWork>> private_families_;
   MemoryRelief* relief_ = nullptr;

@@ -70,6 +70,8 @@ class LeaseSource {
   // tenant's lease on its device. Null: the context is another, or there is no lease.
   virtual std::shared_ptr<Lease> lease_meant(CUcontext context) noexcept = 0;
   virtual std::shared_ptr<Lease> lease_with_green(CUgreenCtx green) noexcept = 0;
+  // Returns the family of a device's primary context. Null: the broker does not use the device.
+  virtual std::shared_ptr<HungWork> primary_family(int device) noexcept = 0;
   // Device memory is short where this context is: true when something was given up.
   virtual bool relieve(CUcontext context) noexcept = 0;
   // A context of the tenant's leases.
@@ -180,6 +182,9 @@ class GatedTenant {
   }
   std::shared_ptr<Lease> lease_with_green(CUgreenCtx green) noexcept {
     return ask(&LeaseSource::lease_with_green, std::shared_ptr<Lease>(), green);
+  }
+  std::shared_ptr<HungWork> primary_family(int device) noexcept {
+    return ask(&LeaseSource::primary_family, std::shared_ptr<HungWork>(), device);
   }
   // Describes what a wait in that context would wait for.
   Waiting waiting(CUcontext context) noexcept {

@@ -25,6 +25,9 @@ void Graph::Impl::mark_given(JobFlight& flight, CUstream after) {
   const Lease& lease = *device_ports.lease;
   const ContextGuard guard(lease.target());
   CUresult status = guard.status();
+  if (status == no_slot) {
+    throw lease.entry_error(status, "graph: the lease of its ports cannot be entered");
+  }
   if (status == CUDA_SUCCESS) {
     status = lease.table().event_record(flight.given.get(), after);
     if (status != CUDA_ERROR_INVALID_HANDLE) device_ports.lease->report_status(status);
@@ -111,8 +114,9 @@ void Graph::Impl::follow(std::uint64_t job, CUstream stream) {
   if (job <= finished || flight == nullptr) return;
   const Lease& lease = *device_ports.lease;
   const ContextGuard guard(lease.target());
-  check(lease.table(), guard.status(), "cuCtxPushCurrent_v2", lease.owner(),
-        [] { return "graph: the lease of its ports cannot be entered"; });
+  if (guard.status() != CUDA_SUCCESS) {
+    throw lease.entry_error(guard.status(), "graph: the lease of its ports cannot be entered");
+  }
   for (Index node = 0; node < nodes.size(); ++node) {
     if (!flight->ended[node]) continue;
     check(lease.table(), lease.table().stream_wait_event(stream, flight->ended[node].get(), 0),

@@ -3,6 +3,7 @@
 // them, and what instances made through the SDK. It is the process's, because handles are.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -43,6 +44,19 @@ class Ledger {
   bool holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept;
   // In the order of Kind. Throws std::bad_alloc.
   std::vector<Holding> held_by(const Holder& holder) const;
+  // Returns whether `is_busy` returns true for a stream that was made in that generation of a
+  // lease. None of these streams ends meanwhile, because drivers crash on the handle of one that
+  // has ended.
+  template <typename IsBusy>
+  bool any_stream_in(std::uint64_t generation, IsBusy&& is_busy) const {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(entries_.lower_bound({Kind::stream, 0}), entries_.end(),
+                       [&](const auto& one) {
+                         const Holding& held = one.second;
+                         return held.kind == Kind::stream && held.generation == generation &&
+                                !held.ended && is_busy(reinterpret_cast<CUstream>(held.handle));
+                       });
+  }
   // Forgets all that was made in a context that a tenant's code made and that is about to end.
   // Returns it. Throws std::bad_alloc; then nothing is forgotten.
   std::vector<Holding> take_context(const Holder& holder, std::uint64_t context);

@@ -132,4 +132,16 @@ Error image_error(const Lease& lease, const StoredImage* image, const ImageFailu
           plain.origin()};
 }
 
+Error not_loaded(const Lease& lease, const std::string& what, const char* call) {
+  return {ErrorKind::lease_unavailable,
+          what + " cannot be loaded: " + lease.family()->why_not_made() +
+              ", and the driver loads no code into that memory before the work ends; try again "
+              "later, or ask for a private lease, which does not wait for it",
+          {.call = call,
+           .status = CUDA_ERROR_NOT_READY,
+           .status_name = status_name(lease.table(), CUDA_ERROR_NOT_READY),
+           .device = lease.device_ordinal(),
+           .tenant = lease.tenant().name}};
+}
+
 }  // namespace ctxbroker::detail

@@ -23,4 +23,8 @@ struct ImageFailure {
 // The text ends with the JIT log. `image` may be null.
 Error image_error(const Lease& lease, const StoredImage* image, const ImageFailure& failure);
 
+// The driver waits for work on the device before it loads `what` ("module \"blur\""), and the work
+// does not end in time. Throws std::bad_alloc.
+Error not_loaded(const Lease& lease, const std::string& what, const char* call);
+
 }  // namespace ctxbroker::detail

@@ -45,11 +45,7 @@ CUresult describe_kernel(const DriverTable& driver, Kernel& kernel) {
   status = read_attribute(driver, kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                           kernel.dynamic_shared_bytes);
   if (status != CUDA_SUCCESS) return status;
-  status = read_arguments(driver, kernel);
-  if (status != CUDA_SUCCESS) return status;
-  // A driver that loads lazily would do it at the first launch, and wait there for whatever runs.
-  status = driver.func_load == nullptr ? CUDA_SUCCESS : driver.func_load(kernel.function);
-  return status == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS : status;
+  return read_arguments(driver, kernel);
 }
 
 const ctxb_kernel* kernel_handle(std::uint64_t activation, std::size_t index) noexcept {

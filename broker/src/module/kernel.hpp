@@ -36,7 +36,7 @@ struct Kernel {
 };
 
 // Reads the properties of the kernel's function. Returns the driver's error; then the kernel is of
-// no use.
+// no use. Does not load its code.
 CUresult describe_kernel(const DriverTable& driver, Kernel& kernel);
 
 // Reads one attribute of the function. A negative value becomes 0.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "context/hung_work.hpp"
 #include "module/image_error.hpp"
 #include "module/image_maker.hpp"
 #include "module/jit_call.hpp"
@@ -33,6 +34,53 @@ void check_promised_kernels(Lease& lease, const ModuleImage& module, const Store
   }
 }
 
+// Everything that a load needs. The thread that waits for it may leave, so it is shared.
+struct Loading {
+  Loading(std::shared_ptr<Lease> into, std::shared_ptr<const StoredImage> from,
+          const JitOptions& options)
+      : lease(std::move(into)),
+        image(std::move(from)),
+        call(options, lease->driver().info.version) {}
+
+  const std::shared_ptr<Lease> lease;
+  const std::shared_ptr<const StoredImage> image;
+  JitCall call;
+  CUmodule handle = nullptr;
+};
+
+// How long the compiler may take, beside the limit for work on the device.
+constexpr std::chrono::seconds compiler_time{60};
+
+// A module is the memory's, so that of a green lease is loaded in the primary: a green context is
+// for one thread at a time.
+MakeRequest request_for(const std::shared_ptr<Loading>& loading) {
+  const Lease& lease = *loading->lease;
+  MakeRequest request;
+  request.owner = lease.tenant().lasting_name;
+  request.perform = [loading] {
+    const DriverTable& driver = loading->lease->table();
+    JitCall& call = loading->call;
+    return call_in(driver, loading->lease->memory_context(), [&] {
+      return driver.module_load_data_ex(&loading->handle, loading->image->bytes.data(),
+                                        call.count(), call.names(), call.values());
+    });
+  };
+  request.undo = [loading] { loading->lease->unload_left_behind(loading->handle); };
+  if (loading->image->may_need_compiler(capability_of(lease))) {
+    // Freeing waits for the same work as loading. What takes longer after that is the compiler.
+    request.longer = compiler_time;
+    request.probe = [loading] {
+      const DriverTable& driver = loading->lease->table();
+      call_in(driver, loading->lease->memory_context(), [&] {
+        CUdeviceptr smallest = 0;
+        const CUresult status = driver.mem_alloc(&smallest, 1);
+        return status == CUDA_SUCCESS ? driver.mem_free(smallest) : status;
+      });
+    };
+  }
+  return request;
+}
+
 }  // namespace
 
 LoadedCode::LoadedCode(std::shared_ptr<Lease> lease, std::shared_ptr<const StoredImage> image,
@@ -40,11 +88,33 @@ LoadedCode::LoadedCode(std::shared_ptr<Lease> lease, std::shared_ptr<const Store
     : lease_(std::move(lease)), image_(std::move(image)), options_(options), known_(known) {}
 
 CUmodule LoadedCode::load(const ModuleImage& module) {
-  const std::lock_guard lock(loading_);
+  std::unique_lock lock(mutex_);
   if (module_) return module_.get();
+  if (const auto others = loading_) {
+    loaded_.wait(lock, [&] { return others->is_there; });
+    if (others->error != nullptr) std::rethrow_exception(others->error);
+    return module_.get();
+  }
+  const auto mine = loading_ = std::make_shared<Outcome>();
+  lock.unlock();
+  try {
+    load_now(module);
+  } catch (...) {
+    mine->error = std::current_exception();
+  }
+  lock.lock();
+  mine->is_there = true;
+  loading_ = nullptr;
+  loaded_.notify_all();
+  if (mine->error != nullptr) std::rethrow_exception(mine->error);
+  return module_.get();
+}
+
+void LoadedCode::load_now(const ModuleImage& module) {
   const Clock::time_point begin = Clock::now();
-  Module loaded = load_now(module);
+  Module loaded = load_by_driver(module);
   const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
+  const std::lock_guard lock(mutex_);
   module_ = std::move(loaded);
   LeaseCounters& holdings = lease_->counters();
   holdings.module_bytes.fetch_add(static_cast<std::int64_t>(image_->size),
@@ -54,32 +124,32 @@ CUmodule LoadedCode::load(const ModuleImage& module) {
   holdings.module_load_nanoseconds.fetch_add(static_cast<std::uint64_t>(spent.count()),
                                              std::memory_order_relaxed);
   known_ = true;
-  return module_.get();
 }
 
-Module LoadedCode::load_now(const ModuleImage& module) {
+Module LoadedCode::load_by_driver(const ModuleImage& module) {
   const ContextGuard guard(lease_->target());
-  check(lease_->table(), lease_->report_status(guard.status()), "cuCtxPushCurrent_v2",
-        lease_->owner(), [] { return "the lease's context cannot be entered"; });
+  lease_->check_entered(guard.status());
   const ScopedSpan span(SpanCategory::load, "load module", module.name.c_str(), lease_->tenant().id,
                         image_->size);
+  const std::string who = "module \"" + module.name + "\"";
   // Once more where the device was full and others could give something up.
   for (bool again = false;; again = true) {
-    JitCall call(options_, lease_->driver().info.version);
-    CUmodule handle = nullptr;
+    const auto loading = std::make_shared<Loading>(lease_, image_, options_);
     const Clock::time_point begin = Clock::now();
-    const CUresult status = lease_->report_status(lease_->table().module_load_data_ex(
-        &handle, image_->bytes.data(), call.count(), call.names(), call.values()));
+    const auto made = lease_->family()->make(request_for(loading));
+    if (!made) throw not_loaded(*lease_, who, "cuModuleLoadDataEx");
+    const CUresult status = lease_->report_status(*made);
     if (status == CUDA_SUCCESS) {
-      Module loaded(lease_, handle);
-      check_promised_kernels(*lease_, module, *image_, handle);
-      tell(module, call, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+      Module loaded(lease_, loading->handle);
+      check_promised_kernels(*lease_, module, *image_, loading->handle);
+      tell(module, loading->call,
+           std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
       return loaded;
     }
     if (status != CUDA_ERROR_OUT_OF_MEMORY || again || !lease_->device().relieve()) {
-      throw image_error(*lease_, image_.get(),
-                        {status, "cuModuleLoadDataEx", "module \"" + module.name + "\"",
-                         call.error(), call.info()});
+      throw image_error(
+          *lease_, image_.get(),
+          {status, "cuModuleLoadDataEx", who, loading->call.error(), loading->call.info()});
     }
   }
 }
@@ -107,9 +177,13 @@ void LoadedCode::tell(const ModuleImage& module, const JitCall& call, double mil
 }
 
 void LoadedCode::unload() noexcept {
-  const std::lock_guard lock(loading_);
-  if (!module_) return;
-  module_.reset();
+  Module ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!module_) return;
+    ended = std::move(module_);
+  }
+  ended.reset();
   LeaseCounters& holdings = lease_->counters();
   holdings.module_bytes.fetch_sub(static_cast<std::int64_t>(image_->size),
                                   std::memory_order_relaxed);

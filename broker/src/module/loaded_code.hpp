@@ -2,6 +2,8 @@
 // One image in one lease. It can be unloaded when memory is short, and loaded again.
 #pragma once
 
+#include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,24 +29,34 @@ class LoadedCode {
   }
 
   // Loads the image unless it is loaded. `module` has the name and the kernels that it promises.
-  // Throws Error: kernel_image with the JIT log, out_of_memory, context_lost, driver_call.
+  // Threads that come while one loads it share the outcome. The driver loads it on a thread that is
+  // left behind when it waits for work that hangs: see HungWork::make.
+  // Throws Error: kernel_image with the JIT log, out_of_memory, context_lost, driver_call;
+  // lease_unavailable when the driver waits for work on the device and loads no module in time.
   CUmodule load(const ModuleImage& module);
   // Unloads the image. None of its kernels may be running or about to be launched.
   void unload() noexcept;
-  // Returns null while it is not loaded. Waits while another thread loads it.
+  // Returns null while it is not loaded.
   CUmodule handle() const noexcept {
-    const std::lock_guard lock(loading_);
+    const std::lock_guard lock(mutex_);
     return module_.get();
   }
 
  private:
-  Module load_now(const ModuleImage& module);
+  struct Outcome {
+    bool is_there = false;
+    std::exception_ptr error;
+  };
+  void load_now(const ModuleImage& module);
+  Module load_by_driver(const ModuleImage& module);
   void tell(const ModuleImage& module, const class JitCall& call, double milliseconds) const;
 
   const std::shared_ptr<Lease> lease_;
   const std::shared_ptr<const StoredImage> image_;
   const JitOptions options_;
-  mutable std::mutex loading_;
+  mutable std::mutex mutex_;
+  std::condition_variable loaded_;
+  std::shared_ptr<Outcome> loading_;  // of the thread that loads it now, else null
   bool known_;
   Module module_;
 };

@@ -6,6 +6,7 @@
 
 #include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
+#include "module/image_error.hpp"
 #include "module/kernel_names.hpp"
 
 namespace ctxbroker::detail {
@@ -49,8 +50,7 @@ ModuleUse* ModuleSet::find(const char* name) noexcept {
 std::shared_ptr<LoadedCode> ModuleSet::code_of(const ModuleUse& use, bool again) {
   const Clock::time_point begin = Clock::now();
   const ContextGuard guard(lease()->target());
-  check(lease()->table(), lease()->report_status(guard.status()), "cuCtxPushCurrent_v2",
-        lease()->owner(), [] { return "the lease's context cannot be entered"; });
+  lease()->check_entered(guard.status());
   const auto image = use.module->maker->make(*lease(), *use.module);
   const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
   lease()->counters().module_load_nanoseconds.fetch_add(static_cast<std::uint64_t>(spent.count()),
@@ -88,8 +88,24 @@ CUresult ModuleSet::find_function(Kernel& kernel, CUmodule module) const {
   const DriverTable& driver = lease()->table();
   CUresult status = driver.module_get_function(&found.function, module, found.name.c_str());
   if (status == CUDA_SUCCESS) status = describe_kernel(driver, found);
+  if (status == CUDA_SUCCESS) status = load_kernel(found);
   if (status == CUDA_SUCCESS) kernel = std::move(found);
   return lease()->report_status(status);
+}
+
+// A driver that loads lazily would load the kernel's code at its first launch, and wait there for
+// whatever runs.
+CUresult ModuleSet::load_kernel(const Kernel& kernel) const {
+  if (lease()->table().func_load == nullptr) return CUDA_SUCCESS;
+  MakeRequest request;
+  request.owner = lease()->tenant().lasting_name;
+  request.perform = [lease = lease(), function = kernel.function] {
+    return call_in(lease->table(), lease->memory_context(),
+                   [&] { return lease->table().func_load(function); });
+  };
+  const auto status = lease()->family()->make(std::move(request));
+  if (!status) throw not_loaded(*lease(), "kernel \"" + kernel.name + "\"", "cuFuncLoad");
+  return *status == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS : *status;
 }
 
 CUresult ModuleSet::find_function(Kernel& kernel) {

@@ -76,6 +76,7 @@ class ModuleSet {
   std::shared_ptr<LoadedCode> code_of(const ModuleUse& use, bool again = false);
   void make_code(ModuleUse& use);
   CUresult find_function(Kernel& kernel, CUmodule module) const;
+  CUresult load_kernel(const Kernel& kernel) const;
   bool exchange(ModuleUse& use, std::chrono::milliseconds end_timeout);
 
   ModuleService& service_;

@@ -67,6 +67,13 @@ bool StoredImage::has_kernel(std::string_view name, int compute_capability) cons
   });
 }
 
+bool StoredImage::may_need_compiler(int compute_capability) const noexcept {
+  return !about ||
+         std::none_of(about->entries.begin(), about->entries.end(), [&](const ImageEntry& entry) {
+           return entry.kind == CodeKind::machine_code && runs_on(entry, compute_capability);
+         });
+}
+
 bool StoredImage::has_memory() const noexcept {
   if (!about) return true;
   return std::any_of(about->entries.begin(), about->entries.end(), [](const ImageEntry& entry) {

@@ -27,6 +27,9 @@ struct StoredImage {
   std::string_view text() const noexcept;  // of PTX; else empty
   // Returns whether the image is known to have this kernel for a device of this capability.
   bool has_kernel(std::string_view name, int compute_capability) const noexcept;
+  // Returns whether the driver may have to compile it for a device of this capability, which can
+  // take many seconds.
+  bool may_need_compiler(int compute_capability) const noexcept;
   // Returns whether a loaded copy has variables that kernels can write, or whether that is unknown.
   // An image without them can be shared by several users, unloaded and loaded again.
   bool has_memory() const noexcept;

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "context/guard.hpp"
+#include "context/open_captures.hpp"
 #include "ctxbroker/error.hpp"
+#include "ledger/ledger.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/loaded_library.hpp"
 #include "plugin/tenant_impl.hpp"
@@ -34,6 +36,16 @@ void name_owners(const DriverTable& driver, int brokers) noexcept {
   driver.software_ask_owner(all > 0 ? running_owner : nullptr);
 }
 
+// The first lease on the device tries again.
+void use_if_possible(UsedDevice& used) {
+  try {
+    used.use();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::lease_unavailable) throw;
+    used.host().log(Severity::warning, "shield", error.what());
+  }
+}
+
 }  // namespace
 
 BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate)
@@ -51,8 +63,8 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, Gate
   for (const auto& device : driver_->devices) {
     UsedDevice& used = leases_->device(device.ordinal);
     used.set_relief(modules_);
-    used.set_end_timeout(options_.end_timeout);
-    if (used.primary_is_active()) used.use();
+    used.set_end_timeout(options_.end_timeout, this);
+    if (used.primary_is_active()) use_if_possible(used);
   }
 }
 
@@ -215,6 +227,21 @@ std::optional<std::size_t> BrokerImpl::count_suspects() {
   }
   if (fault_.ended_hung_work()) ++count;
   return static_cast<std::size_t>(count);
+}
+
+// A question about a stream that is captured would end the capture, so nothing is asked while there
+// are captures.
+std::vector<std::string> BrokerImpl::busy_in(const HungWork& family) {
+  std::vector<std::string> names;
+  if (OpenCaptures::all().any()) return names;
+  for (const auto& lease : leases_->all()) {
+    if (lease->family().get() != &family) continue;
+    const bool is_busy = ledger().any_stream_in(lease->generation(), [&](CUstream stream) {
+      return lease->table().stream_query(stream) == CUDA_ERROR_NOT_READY;
+    });
+    if (is_busy || lease->has_work_in_default_streams()) names.push_back(lease->tenant().name);
+  }
+  return names;
 }
 
 std::size_t BrokerImpl::suspects() {

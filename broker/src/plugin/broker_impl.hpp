@@ -31,10 +31,10 @@ class LoadedLibrary;
 class TenantImpl;
 
 // [main] thread, but for what says otherwise.
-class BrokerImpl {
+class BrokerImpl final : private BusyTenants {
  public:
   BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate = {});
-  ~BrokerImpl();
+  ~BrokerImpl() override;
   BrokerImpl(const BrokerImpl&) = delete;
   BrokerImpl& operator=(const BrokerImpl&) = delete;
 
@@ -101,6 +101,8 @@ class BrokerImpl {
   std::string alive() const;
 
  private:
+  std::vector<std::string> busy_in(const HungWork& family) override;
+
   KeptEnvironment environment_;  // as it was before plug-ins came in
   BrokerOptions options_;
   // Ends after all that speaks to the host. Threads of plug-ins may still own the recorder then.

@@ -240,12 +240,16 @@ std::shared_ptr<Lease> TenantImpl::renew(int device) {
   request.asked = order.choice;
   if (!order.by.empty()) request.asked_by = order.by;
   if (options_.per_thread_streams) request.per_thread_stream = identity_->name;
+  {
+    const std::lock_guard lock(mutex_);
+    check_open();
+  }
+  auto lease = broker_.leases().get(identity_, request);  // the driver may take its time
   const std::lock_guard lock(mutex_);
   check_open();
-  auto lease = broker_.leases().get(identity_, request);
   // While it closes, only code that ends with it gets in, on the thread that closes it.
   if (closing_by_ != std::thread::id()) lease->users().close();
-  if (leases_.empty() || leases_.back() != lease) leases_.push_back(lease);
+  if (std::find(leases_.begin(), leases_.end(), lease) == leases_.end()) leases_.push_back(lease);
   by_device_[static_cast<std::size_t>(device)].current.store(lease.get(),
                                                              std::memory_order_release);
   return lease;
@@ -391,6 +395,7 @@ void TenantImpl::enable_peer_access(int device, int peer) {
                    : driver.table.ctx_enable_peer_access(there->memory_context(), 0);
   }));
   if (status == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return;
+  if (status == no_slot) throw here->entry_error(status, "peer access cannot be enabled");
   check(driver.table, status, "cuCtxEnablePeerAccess", here->owner(),
         [] { return "peer access cannot be enabled"; });
 }

@@ -140,6 +140,7 @@ class TenantImpl final : private LeaseSource {
   int find_device(CUcontext context) noexcept override;
   int find_unused_device(CUcontext context) noexcept override;
   bool relieve(CUcontext context) noexcept override;
+  std::shared_ptr<HungWork> primary_family(int device) noexcept override;
   bool holds(CUcontext context) noexcept override;
   std::shared_ptr<Lease> lease_meant(CUcontext context) noexcept override;
   std::shared_ptr<Lease> lease_with_green(CUgreenCtx green) noexcept override;

@@ -142,6 +142,12 @@ std::shared_ptr<Lease> TenantImpl::lease_with_green(CUgreenCtx green) noexcept {
       [&](const Lease& lease) { return !lease.ended_early() && lease.has_green(green); });
 }
 
+std::shared_ptr<HungWork> TenantImpl::primary_family(int device) noexcept {
+  if (device < 0 || device >= device_count()) return nullptr;
+  const UsedDevice& used = broker_.leases().device(device);
+  return used.in_use() ? used.family() : nullptr;
+}
+
 LeaseGeneration TenantImpl::generation_of(CUcontext context) noexcept {
   const auto lease = lease_with(context);
   if (lease == nullptr) return {};

@@ -146,7 +146,7 @@ TEST_P(FailureInFlightTest, FailedSubmitLeavesOlderJobsInFlight) {
 // The control: after a failed finish, the jobs behind it are gone.
 TEST_P(FailureInFlightTest, FailedFinishLosesJobsInFlight) {
   BrokerOptions impatient = options();
-  impatient.job_timeout = impatient.end_timeout = std::chrono::milliseconds(50);
+  impatient.job_timeout = std::chrono::milliseconds(50);
   Broker other = Broker::open(impatient);
   InstanceOptions how;
   how.lease = LeaseChoice(GetParam());

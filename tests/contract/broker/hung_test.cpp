@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <semaphore>
 #include <thread>
+#include <vector>
 
 #include "broker_fixture.hpp"
 #include "support/child_process.hpp"
@@ -77,8 +79,22 @@ TEST_P(HungChildTest, DISABLED_DeactivateDoesNotWaitForWorkBehindAHungJob) {
         << "it waits for the hung one, and is innocent";
     behind.deactivate();
     EXPECT_LT(Clock::now() - begin, kernel_takes);
-    // An H200's driver loads modules only when the kernels that run have ended.
-    behind.activate(test_sizes);
+    // The driver makes no context and loads no module before the kernels that run have ended.
+    if (GetParam() != LeaseKind::private_own) {
+      EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { behind.activate(test_sizes); }),
+                  HasSubstr("work of tenant behaviours hangs on device 0"));
+      EXPECT_LT(Clock::now() - begin, kernel_takes);
+    }
+    const Clock::time_point latest = Clock::now() + 5 * kernel_takes;
+    for (bool is_active = false; !is_active;) {
+      try {
+        behind.activate(test_sizes);
+        is_active = true;
+      } catch (const Error& error) {
+        if (Clock::now() > latest) throw;
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+    }
     Graph alone(broker, {&behind}, test_sizes);
     alone.process(pixel, pixel, {});
   }
@@ -249,6 +265,43 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) {
       return std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
     });
+
+// Threads stay inside a green lease until the next one has been refused.
+TEST_F(BrokerTest, AThreadThatFindsNoWayIntoALeaseIsToldInTimeWhoIsInside) {
+  BrokerOptions impatient = options();
+  impatient.end_timeout = patience;
+  Broker other = Broker::open(impatient);
+  Tenant crowded = other.open_tenant("crowded", {LeaseChoice(LeaseKind::green)});
+  if (crowded.lease().granted.kind != LeaseKind::green) {
+    GTEST_SKIP() << "the driver offers no green contexts";
+  }
+  constexpr int most = 64;
+  std::counting_semaphore<most> entered(0);
+  std::atomic<bool> over{false};
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < most; ++i) {
+    threads.emplace_back([&] {
+      const Guard guard(crowded);
+      entered.release();
+      over.wait(false);
+    });
+    entered.acquire();
+  }
+  const Clock::time_point begin = Clock::now();
+  EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { const Guard late(crowded); }),
+              AllOf(HasSubstr("64 threads are inside the lease of crowded on device 0"),
+                    HasSubstr("no more fit in; none has left within 400 ms")));
+  EXPECT_GE(Clock::now() - begin, patience);
+  EXPECT_LT(Clock::now() - begin, 20 * patience);
+  EXPECT_THAT(said("lease"), Contains(HasSubstr("64 threads are inside the lease of crowded")));
+  EXPECT_EQ(crowded.lease().state, LeaseState::ready);
+  EXPECT_EQ(crowded.strikes(), 0U);
+  over = true;
+  over.notify_all();
+  threads.clear();
+  { const Guard again(crowded); }
+  crowded.close();
+}
 
 }  // namespace
 }  // namespace ctxbroker

@@ -14,6 +14,17 @@ namespace ctxbroker {
 // What the neighbour of hung work calls.
 enum class Call {
   process,
+  load,
+  create,
+  create_automatically,
+  activate,
+  module_on_first_use,
+  first_run,
+  second_thread,
+  allocate,
+  module_of_its_own,
+  green_of_its_own,
+  poll,
   deactivate,
   destroy,
   unload_library,
@@ -24,21 +35,30 @@ enum class Call {
   close_tenant,
   close_broker,
 };
-inline constexpr Call calls[] = {Call::process,
-                                 Call::deactivate,
-                                 Call::destroy,
-                                 Call::unload_library,
-                                 Call::release,
-                                 Call::free_of_its_own,
-                                 Call::other_ends_of_its_own,
-                                 Call::synchronize,
-                                 Call::close_tenant,
+inline constexpr Call calls[] = {Call::process,          Call::load,
+                                 Call::create,           Call::create_automatically,
+                                 Call::activate,         Call::module_on_first_use,
+                                 Call::first_run,        Call::second_thread,
+                                 Call::allocate,         Call::module_of_its_own,
+                                 Call::green_of_its_own, Call::poll,
+                                 Call::deactivate,       Call::destroy,
+                                 Call::unload_library,   Call::release,
+                                 Call::free_of_its_own,  Call::other_ends_of_its_own,
+                                 Call::synchronize,      Call::close_tenant,
                                  Call::close_broker};
 
 inline const char* name_of(Call call) {
-  constexpr const char* names[] = {"process",      "deactivate",  "destroy",    "unload_library",
-                                   "release",      "cuMemFree",   "other_ends", "cuCtxSynchronize",
-                                   "close_tenant", "close_broker"};
+  constexpr const char* names[] = {"process",          "load",
+                                   "create",           "create_automatically",
+                                   "activate",         "module_on_first_use",
+                                   "first_run",        "second_thread",
+                                   "allocate",         "cuModuleLoadData",
+                                   "cuGreenCtxCreate", "poll",
+                                   "deactivate",       "destroy",
+                                   "unload_library",   "release",
+                                   "cuMemFree",        "other_ends",
+                                   "cuCtxSynchronize", "close_tenant",
+                                   "close_broker"};
   return names[static_cast<std::size_t>(call)];
 }
 

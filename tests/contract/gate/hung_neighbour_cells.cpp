@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tenant's kernel hangs, and its neighbour makes one call. Each test runs in a child, because a
 // call that hangs would end the suite: hung_neighbour_test.cpp starts them.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <array>
@@ -16,8 +16,10 @@
 #include <thread>
 
 #include "ctxbroker/broker.hpp"
+#include "ctxbroker/error.hpp"
 #include "ctxbroker/graph.hpp"
 #include "hung_neighbour.hpp"
+#include "hung_things.hpp"
 #include "support/driver_by_name.hpp"
 #include "support/hung_kernel.hpp"
 #include "support/test_library.hpp"
@@ -27,6 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+using ::testing::HasSubstr;
 
 // job_timeout and end_timeout. Healthy work has to stay below it.
 #ifdef __SANITIZE_THREAD__
@@ -85,6 +88,37 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
     EXPECT_TRUE(hung.is_held()) << "it waited for the end";
     std::cout << took_text << took.count() << '\n';
   }
+  // The call is answered in time: with an error that names the guilty one, if it is to be refused.
+  template <typename Work>
+  void expect_answer(bool refused, Work&& work) {
+    expect_in_time([&] {
+      try {
+        work();
+        EXPECT_FALSE(refused) << "it was done";
+      } catch (const Error& error) {
+        EXPECT_TRUE(refused) << error.what();
+        EXPECT_EQ(error.kind(), ErrorKind::lease_unavailable) << error.what();
+        EXPECT_THAT(error.what(), HasSubstr("work of tenant guilty"));
+      }
+    });
+  }
+  // It is refused while the kernel hangs, and works when that has ended.
+  template <typename Work>
+  void expect_answer_and_success_later(bool refused, Work&& work) {
+    expect_answer(refused, work);
+    hung.let_go();
+    if (!refused) return;
+    bool done = false;
+    EXPECT_TRUE(eventually([&] {
+      try {
+        if (!done) work();
+        done = true;
+      } catch (const Error&) {
+        return false;
+      }
+      return done;
+    }));
+  }
   bool in_one_family() const {
     return std::get<0>(GetParam()) != LeaseKind::private_own &&
            std::get<1>(GetParam()) != LeaseKind::private_own;
@@ -121,57 +155,16 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
       EXPECT_GE(hung.free_memory(), before + least);
     }
   }
-  // Of every kind whose end may wait for work.
-  struct Things {
-    alignas(4096) std::array<char, 4096> pages{};
-    void* pinned = nullptr;
-    CUarray array = nullptr;
-    CUmodule module = nullptr;
-    CUstream stream = nullptr;
-    CUdeviceptr range = 0;
-    CUmemGenericAllocationHandle physical = 0;
-    static constexpr std::size_t granule = std::size_t{2} << 20;
-
-    void make() {
-      EXPECT_EQ(driver_call("cuMemAllocHost_v2", &pinned, std::size_t{4096}), CUDA_SUCCESS);
-      EXPECT_EQ(
-          driver_call("cuMemHostRegister_v2", static_cast<void*>(pages.data()), pages.size(), 0U),
-          CUDA_SUCCESS);
-      const CUDA_ARRAY_DESCRIPTOR shape{16, 16, CU_AD_FORMAT_FLOAT, 1};
-      EXPECT_EQ(driver_call("cuArrayCreate_v2", &array, &shape), CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuModuleLoadData", &module, static_cast<const void*>(hold_ptx)),
-                CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
-      CUmemAllocationProp place{};
-      place.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-      place.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-      EXPECT_EQ(
-          driver_call("cuMemAddressReserve", &range, granule, std::size_t{0}, CUdeviceptr{0}, 0ULL),
-          CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuMemCreate", &physical, granule,
-                            static_cast<const CUmemAllocationProp*>(&place), 0ULL),
-                CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuMemMap", range, granule, std::size_t{0}, physical, 0ULL),
-                CUDA_SUCCESS);
-    }
-    void end() {
-      EXPECT_EQ(driver_call("cuMemFreeHost", pinned), CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuMemHostUnregister", static_cast<void*>(pages.data())), CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuArrayDestroy", array), CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuModuleUnload", module), CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuStreamDestroy_v2", stream), CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuMemUnmap", range, granule), CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuMemRelease", physical), CUDA_SUCCESS);
-      EXPECT_EQ(driver_call("cuMemAddressFree", range, granule), CUDA_SUCCESS);
-    }
-  };
+  PluginInstance idle_plugin(const char* library, const char* id, const LeaseChoice& lease) {
+    return broker.create(broker.load(test_library(library)), id, {Placement(0), lease, 0});
+  }
   PluginInstance plugin(const char* library, const char* id) {
-    PluginInstance instance =
-        broker.create(broker.load(test_library(library)), id,
-                      {Placement(0), LeaseChoice(std::get<1>(GetParam())), 0});
+    PluginInstance instance = idle_plugin(library, id, LeaseChoice(std::get<1>(GetParam())));
     instance.activate(sizes);
     return instance;
   }
+  // The calls that make something.
+  void make(Call call);
 
   Broker broker;
   std::optional<Tenant> guilty, innocent;
@@ -181,10 +174,129 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
   HungKernel hung;
 };
 
+// The driver makes no green context and loads no module beside the hung kernel.
+void HungNeighbour::make(Call call) {
+  const LeaseChoice kind(std::get<1>(GetParam()));
+  const bool green_meets = in_one_family() && kind.kind == LeaseKind::green;
+  std::optional<PluginInstance> made;
+  switch (call) {
+    case Call::load:
+      hang();
+      expect_in_time([&] { static_cast<void>(broker.load(test_library("behaviours_twin"))); });
+      break;
+    case Call::create:
+      hang();
+      expect_answer_and_success_later(
+          green_meets, [&] { made.emplace(idle_plugin("behaviours_twin", "scratch", kind)); });
+      break;
+    case Call::create_automatically: {
+      hang();
+      expect_in_time([&] { made.emplace(idle_plugin("behaviours_twin", "scratch", {})); });
+      const bool meets = std::get<0>(GetParam()) != LeaseKind::private_own;
+      EXPECT_EQ(made->lease().granted.kind, meets ? LeaseKind::private_own : LeaseKind::green);
+      if (meets) {
+        EXPECT_THAT(made->lease().reason, HasSubstr("private, because work of tenant guilty"));
+      }
+      expect_in_time([&] { made->activate(sizes); });
+      std::vector<float> pixel(4, 1.F);
+      Graph graph(broker, {&*made}, sizes);
+      expect_in_time([&] { graph.process(pixel.data(), pixel.data(), {}); });
+      break;
+    }
+    case Call::activate:
+      made.emplace(idle_plugin("behaviours_twin", "scratch", kind));
+      hang();
+      expect_answer_and_success_later(in_one_family(), [&] { made->activate(sizes); });
+      break;
+    case Call::module_on_first_use: {
+      made.emplace(plugin("behaviours_twin", "first_use"));
+      std::vector<float> pixel(4, 1.F);
+      Graph graph(broker, {&*made}, sizes);
+      hang();
+      expect_in_time([&] {
+        try {
+          graph.process(pixel.data(), pixel.data(), {});
+          EXPECT_FALSE(in_one_family());
+        } catch (const Error& error) {
+          EXPECT_TRUE(in_one_family()) << error.what();
+          EXPECT_THAT(error.what(), HasSubstr("work of tenant guilty"));
+        }
+      });
+      EXPECT_EQ(made->lease().state, LeaseState::ready);
+      break;
+    }
+    case Call::first_run: {
+      Tenant late = broker.open_tenant("late", {kind});
+      hang();
+      expect_answer_and_success_later(green_meets, [&] { late.run(0, [] {}); });
+      break;
+    }
+    case Call::second_thread: {
+      hang();
+      innocent->run(0, [&] {
+        std::jthread([&] { expect_answer(green_meets, [&] { innocent->run(0, [] {}); }); }).join();
+      });
+      break;
+    }
+    case Call::allocate:
+      hang();
+      expect_in_time([&] { EXPECT_NE(innocent->allocate(bytes), 0U); });
+      expect_in_time([&] { EXPECT_NE(innocent->create_stream(), nullptr); });
+      expect_in_time([&] {
+        innocent->run(0, [] {
+          void* pinned = nullptr;
+          CUdeviceptr device = 0;
+          EXPECT_EQ(driver_call("cuMemAllocHost_v2", &pinned, std::size_t{4096}), CUDA_SUCCESS);
+          EXPECT_EQ(driver_call("cuMemAlloc_v2", &device, bytes), CUDA_SUCCESS);
+        });
+      });
+      break;
+    case Call::module_of_its_own:
+      hang();
+      expect_in_time([&] {
+        innocent->run(0, [&] {
+          CUmodule module = nullptr;
+          EXPECT_EQ(driver_call("cuModuleLoadData", &module, static_cast<const void*>(hold_ptx)),
+                    in_one_family() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+        });
+      });
+      break;
+    case Call::green_of_its_own: {
+      CUdevResource whole{};
+      CUdevResourceDesc described = nullptr;
+      innocent->run(0, [&] {
+        EXPECT_EQ(driver_call("cuDeviceGetDevResource", CUdevice{0}, &whole,
+                              CUdevResourceType{CU_DEV_RESOURCE_TYPE_SM}),
+                  CUDA_SUCCESS);
+        EXPECT_EQ(driver_call("cuDevResourceGenerateDesc", &described, &whole, 1U), CUDA_SUCCESS);
+      });
+      hang();
+      expect_in_time([&] {
+        innocent->run(0, [&] {
+          CUgreenCtx green = nullptr;
+          const bool meets = std::get<0>(GetParam()) != LeaseKind::private_own;
+          EXPECT_EQ(driver_call("cuGreenCtxCreate", &green, described, CUdevice{0},
+                                unsigned{CU_GREEN_CTX_DEFAULT_STREAM}),
+                    meets ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+        });
+      });
+      break;
+    }
+    default:  // poll
+      hang();
+      expect_in_time([&] { broker.poll(); });
+      expect_in_time([&] { EXPECT_FALSE(broker.leases().empty()); });
+      break;
+  }
+}
+
 TEST_P(HungNeighbour, DISABLED_CallIsAnsweredInTime) {
   std::vector<float> pixel(4, 1.F);
   std::optional<PluginInstance> scratch;
   switch (std::get<2>(GetParam())) {
+    default:
+      make(std::get<2>(GetParam()));
+      break;
     case Call::process: {
       scratch = plugin("behaviours_twin", "scratch");
       Graph graph(broker, {&*scratch}, sizes);
@@ -283,13 +395,27 @@ TEST_P(HungNeighbour, DISABLED_CallIsAnsweredInTime) {
 
 // The control: the host calls the driver itself, and nothing stands between.
 TEST_P(HungNeighbour, DISABLED_DriverAloneWaitsForTheHungNeighbour) {
+  CUcontext context = nullptr;
+  innocent->run(0, [&] { EXPECT_EQ(driver_call("cuCtxGetCurrent", &context), CUDA_SUCCESS); });
   hang();
   auto freed = std::async(std::launch::async, [&] { return driver_call("cuMemFree_v2", own); });
-  const bool waits = freed.wait_for(timeout + milliseconds(500)) == std::future_status::timeout;
-  EXPECT_EQ(waits, in_one_family());
+  auto loaded = std::async(std::launch::async, [&] {
+    CUmodule module = nullptr;
+    EXPECT_EQ(driver_call("cuCtxPushCurrent_v2", context), CUDA_SUCCESS);
+    const CUresult status =
+        driver_call("cuModuleLoadData", &module, static_cast<const void*>(hold_ptx));
+    EXPECT_EQ(driver_call("cuCtxPopCurrent_v2", &context), CUDA_SUCCESS);
+    return status;
+  });
+  const auto waits = [&](std::future<CUresult>& call) {
+    return call.wait_for(timeout + milliseconds(500)) == std::future_status::timeout;
+  };
+  EXPECT_EQ(waits(freed), in_one_family());
+  EXPECT_EQ(waits(loaded), in_one_family());
   EXPECT_TRUE(hung.is_held());
   hung.let_go();
   EXPECT_EQ(freed.get(), CUDA_SUCCESS);
+  EXPECT_EQ(loaded.get(), CUDA_SUCCESS);
   hung.stop_watching();
 }
 

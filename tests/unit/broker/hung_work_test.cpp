@@ -200,6 +200,115 @@ TEST_F(HungWorkTest, EndThatCannotWaitRunsOnTheCallersThread) {
   EXPECT_NE(there, here);
 }
 
+// Makes a thing as a driver's call does behind work that hangs.
+struct Making {
+  std::promise<void> work;
+  std::atomic<int> performed{0}, undone{0};
+
+  MakeRequest request(const std::shared_future<void>& until) {
+    MakeRequest one;
+    one.perform = [this, until] {
+      until.wait();
+      ++performed;
+      return CUDA_SUCCESS;
+    };
+    one.undo = [this] { ++undone; };
+    return one;
+  }
+};
+
+TEST_F(HungWorkTest, MakeAnswersTheStatusOfItsCall) {
+  std::thread::id there;
+  MakeRequest one;
+  one.perform = [&] {
+    there = std::this_thread::get_id();
+    return CUDA_ERROR_INVALID_VALUE;
+  };
+  EXPECT_EQ(family->make(std::move(one)), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_NE(there, std::this_thread::get_id()) << "it could have been left behind";
+  EXPECT_TRUE(family->idle());
+}
+
+TEST_F(HungWorkTest, MakeIsNotEvenTriedBesideWorkThatIsKnownToHang) {
+  std::atomic<bool> over{false};
+  family->add([&] { return over.load(); }, "glow");
+  Making making;
+  making.work.set_value();
+  const auto until = making.work.get_future().share();
+  const Clock::time_point begin = Clock::now();
+  EXPECT_EQ(family->make(making.request(until)), std::nullopt);
+  EXPECT_LT(Clock::now() - begin, limit);
+  EXPECT_EQ(family->why_not_made(), "work of tenant glow hangs on device 0");
+  over = true;
+  wait_until_idle();
+  EXPECT_EQ(making.performed, 0);
+  EXPECT_EQ(family->make(making.request(until)), CUDA_SUCCESS) << "as ever";
+}
+
+// Nobody knew beforehand: the call finds out, and is left behind.
+TEST_F(HungWorkTest, MakeThatDoesNotReturnIsLeftBehindAndUndone) {
+  Making making;
+  const auto until = making.work.get_future().share();
+  Clock::time_point begin = Clock::now();
+  EXPECT_EQ(family->make(making.request(until)), std::nullopt);
+  EXPECT_GE(Clock::now() - begin, limit);
+  EXPECT_TRUE(family->any());
+  EXPECT_FALSE(family->idle());
+  EXPECT_THAT(family->why_not_made(), HasSubstr("has not ended within 100 ms on device 0"));
+  begin = Clock::now();
+  EXPECT_EQ(family->end(ending(1)), std::nullopt) << "an ending would wait as well";
+  EXPECT_LT(Clock::now() - begin, limit);
+  begin = Clock::now();
+  EXPECT_EQ(family->make(making.request(until)), std::nullopt);
+  EXPECT_LT(Clock::now() - begin, 20 * limit);
+  making.work.set_value();
+  wait_until_idle();
+  while (making.undone == 0) std::this_thread::yield();
+  EXPECT_EQ(making.performed, 1) << "the second was not begun";
+  EXPECT_EQ(making.undone, 1);
+  EXPECT_FALSE(family->any());
+}
+
+// What takes long although no work is in the way is a compiler, for example.
+TEST_F(HungWorkTest, MakeMayTakeLongerAfterItsProbe) {
+  MakeRequest one;
+  one.probe = [] {};
+  one.longer = std::chrono::seconds(20);
+  one.perform = [] {
+    std::this_thread::sleep_for(3 * limit);
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(family->make(one), CUDA_SUCCESS);
+  std::promise<void> work;
+  one.probe = [until = work.get_future().share()] { until.wait(); };
+  std::atomic<bool> performed{false};
+  one.perform = [&] {
+    performed = true;
+    return CUDA_SUCCESS;
+  };
+  one.since = Clock::now();
+  EXPECT_EQ(family->make(one), std::nullopt) << "the probe waits for work";
+  work.set_value();
+  wait_until_idle();
+  EXPECT_FALSE(performed) << "nobody waited for it any more";
+}
+
+TEST_F(HungWorkTest, MakeIsLeftBehindWhenAHangBecomesKnown) {
+  Making making;
+  const auto patient = std::make_shared<HungWork>("device 1", milliseconds(0));  // for ever
+  auto waiting = std::async(std::launch::async, [&, until = making.work.get_future().share()] {
+    return patient->make(making.request(until));
+  });
+  EXPECT_EQ(waiting.wait_for(milliseconds(50)), std::future_status::timeout);
+  std::atomic<bool> over{false};
+  patient->add([&] { return over.load(); });
+  EXPECT_EQ(waiting.get(), std::nullopt);
+  making.work.set_value();
+  over = true;
+  while (!patient->idle() || making.undone == 0) std::this_thread::yield();
+  patient->abandon();
+}
+
 TEST_F(HungWorkTest, ManyThreadsEndTheirThingsAtOnce) {
   std::vector<std::jthread> threads;
   for (int thread = 0; thread < 8; ++thread) {

@@ -47,6 +47,19 @@ TEST(LeaseDecisionTest, AUserOfThePerThreadStreamIsPlacedWhereThereIsOne) {
   EXPECT_EQ(decide(wanted, all).choice, private_own);
 }
 
+TEST(LeaseDecisionTest, AutomaticIsPrivateWithAReasonWhileWorkHangsInThePrimary) {
+  const LeaseOffer hung{true, "", "work of tenant hog hangs on device 0"};
+  const LeaseDecision decision = decide(request({}, {}), hung);
+  EXPECT_EQ(decision.choice, private_own);
+  EXPECT_THAT(decision.reason, HasSubstr("private, because work of tenant hog hangs on device 0"));
+  LeaseRequest per_thread = request({}, {});
+  per_thread.per_thread_stream = "plug-in blur";
+  EXPECT_EQ(decide(per_thread, hung).choice, private_own);
+  EXPECT_EQ(decide(request(green, {}), hung).choice, green) << "the host has decided";
+  EXPECT_EQ(decide(request(shared, {}), hung).choice, shared);
+  EXPECT_EQ(decide(request({}, green), hung).choice, green) << "the plug-in has decided";
+}
+
 TEST(LeaseDecisionTest, AWorkerIsTakenAsAutoAndSaysSo) {
   const LeaseDecision decision = decide(request({}, worker), all);
   EXPECT_EQ(decision.choice, green);

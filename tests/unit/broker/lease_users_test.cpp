@@ -47,16 +47,25 @@ void linger() {
 // A lease whose slots have contexts of their own, made as they are needed.
 struct Green {
   std::atomic<int> made{1};
-  int most = 1 << 20;  // beyond it the device has no memory
-  LeaseUsers users{context_number(0), make, this};
+  int most = 1 << 20;              // beyond it the device has no memory
+  std::atomic<bool> hangs{false};  // the driver waits for work that hangs, and makes no context
+  std::atomic<int> reports{0};
+  LeaseUsers users;
 
-  static CUresult make(void* self, CUgreenCtx* green, CUcontext* context) {
+  explicit Green(std::chrono::milliseconds limit = {})
+      : users(context_number(0),
+              {.limit = limit, .make = make, .report_full = report_full, .self = this}) {}
+
+  static CUresult make(void* self, CUgreenCtx* green, CUcontext* context,
+                       std::chrono::steady_clock::time_point) {
     auto& here = *static_cast<Green*>(self);
     if (here.made == here.most) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (here.hangs) return CUDA_ERROR_NOT_READY;
     *green = nullptr;
     *context = context_number(here.made++);
     return CUDA_SUCCESS;
   }
+  static void report_full(void* self) { ++static_cast<Green*>(self)->reports; }
 };
 
 TEST(LeaseUsersTest, CountsTheThreadsInsideAndHowOftenTheyEntered) {
@@ -317,10 +326,94 @@ TEST(GreenLeaseUsersTest, TheFirstContextIsShownAndTheOthersAreFound) {
   one_context.for_each_other(context_number(0), [](CUcontext) { ADD_FAILURE(); });
 }
 
+// How a thread that may wait enters, and how long that takes.
+struct Entry {
+  CUresult status = CUDA_SUCCESS;
+  std::chrono::milliseconds took{0};
+};
+Entry entry_of_another_thread(LeaseUsers& users, bool may_wait) {
+  Entry entry;
+  std::jthread([&] {
+    LeaseSlot* slot = nullptr;
+    const auto begin = std::chrono::steady_clock::now();
+    entry.status = users.enter(&slot, may_wait);
+    entry.took = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - begin);
+    if (entry.status == CUDA_SUCCESS) LeaseUsers::leave(*slot);
+  }).join();
+  return entry;
+}
+
+constexpr std::chrono::milliseconds entry_limit{100};
+
+TEST(GreenLeaseUsersTest, WaitForASlotEndsAfterTheLimitAndIsReported) {
+  Green green(entry_limit);
+  Crowd crowd(green.users, LeaseUsers::most_green_contexts);
+  const Entry entry = entry_of_another_thread(green.users, true);
+  EXPECT_EQ(entry.status, no_slot);
+  EXPECT_GE(entry.took, entry_limit);
+  EXPECT_LT(entry.took, 20 * entry_limit);
+  EXPECT_EQ(green.reports, 1);
+  crowd.let_go();
+}
+
+TEST(LeaseUsersTest, WaitForASlotEndsAfterTheLimitWithOneContextForAll) {
+  LeaseUsers users(context_number(0), {.limit = entry_limit});
+  Crowd crowd(users, LeaseUsers::most_slots);
+  EXPECT_EQ(entry_of_another_thread(users, true).status, no_slot);
+  EXPECT_EQ(entry_of_another_thread(users, false).status, CUDA_ERROR_OUT_OF_MEMORY);
+  crowd.let_go();
+}
+
+TEST(GreenLeaseUsersTest, WaitForASlotEndsAfterTheLimitWhenNoContextCanBeMade) {
+  for (const bool hangs : {false, true}) {
+    Green green(entry_limit);
+    green.most = hangs ? green.most : 1;
+    green.hangs = hangs;
+    Crowd crowd(green.users, 1);
+    EXPECT_EQ(entry_of_another_thread(green.users, true).status, no_slot);
+    EXPECT_EQ(entry_of_another_thread(green.users, false).status,
+              hangs ? no_slot : CUDA_ERROR_OUT_OF_MEMORY);
+    crowd.let_go();
+  }
+}
+
+// No lock is held while the driver makes a context.
+TEST(GreenLeaseUsersTest, AThreadThatMakesAContextHoldsUpNobodyWhoNeedsNone) {
+  struct Slow {
+    std::atomic<bool> makes{false}, go{false};
+  } slow;
+  const auto make = [](void* self, CUgreenCtx*, CUcontext* context,
+                       std::chrono::steady_clock::time_point) {
+    auto& here = *static_cast<Slow*>(self);
+    here.makes = true;
+    here.makes.notify_all();
+    here.go.wait(false);
+    *context = context_number(1);
+    return CUDA_SUCCESS;
+  };
+  LeaseUsers users(context_number(0), {.make = make, .self = &slow});
+  std::jthread second;
+  EXPECT_TRUE(inside(users, [&](CUcontext) {
+    second = std::jthread([&] { EXPECT_TRUE(inside(users)); });
+    slow.makes.wait(false);
+    EXPECT_TRUE(users.is_open());
+    EXPECT_FALSE(users.close()) << "a thread is about to be inside";
+  }));
+  EXPECT_EQ(entry_of_another_thread(users, true).status, CUDA_SUCCESS) << "the first slot is free";
+  EXPECT_FALSE(users.close());
+  slow.go = true;
+  slow.go.notify_all();
+  second.join();
+  EXPECT_TRUE(users.close());
+  users.close_for_good();
+}
+
 TEST(GreenLeaseUsersTest, AFailedContextIsAnErrorAndNothingIsEntered) {
-  LeaseUsers users(
-      context_number(0), [](void*, CUgreenCtx*, CUcontext*) { return CUDA_ERROR_LAUNCH_FAILED; },
-      nullptr);
+  LeaseUsers users(context_number(0), {.make = [](void*, CUgreenCtx*, CUcontext*,
+                                                  std::chrono::steady_clock::time_point) {
+                     return CUDA_ERROR_LAUNCH_FAILED;
+                   }});
   EXPECT_TRUE(inside(users, [&](CUcontext) {
     std::jthread([&] {
       LeaseSlot* slot = nullptr;

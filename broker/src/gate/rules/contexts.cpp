@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: which one is current on a thread, those that tenants make, and what belongs to one. For
 // a tenant, "the primary" is its own lease. A call that the driver refuses borrows nothing.
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "context/borrowers.hpp"
 #include "context/guard.hpp"
+#include "context/hung_work.hpp"
 #include "context/lease_users.hpp"
 #include "gate/held.hpp"
 #include "gate/rule.hpp"
@@ -294,6 +296,45 @@ CUresult destroy_green(CUgreenCtx green) noexcept {
   return end_by_host(caller, name, Kind::green_context, value, end);
 }
 
+// The driver makes none before the kernels of the primary and its green contexts have ended. When
+// that takes too long, the tenant gets CUDA_ERROR_NOT_READY.
+using MakeGreen = DriverFunction<"cuGreenCtxCreate",
+                                 CUresult(CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned)>;
+CUresult make_green_in_time(GatedTenant& tenant, CUgreenCtx* out, CUdevResourceDesc description,
+                            CUdevice device, unsigned flags) noexcept {
+  const auto family = out == nullptr ? nullptr : tenant.primary_family(device);
+  if (family == nullptr) return MakeGreen::call(out, description, device, flags);
+  try {
+    const auto made = std::make_shared<CUgreenCtx>();
+    MakeRequest request;
+    request.owner = tenant.identity().lasting_name;
+    request.perform = [=] { return MakeGreen::call(made.get(), description, device, flags); };
+    request.undo = [made] { DestroyGreen::call(*made); };
+    const auto status = family->make(std::move(request));
+    if (!status) {
+      tenant.log_once(MakeGreen::symbol,
+                      (family->why_not_made() +
+                       ", and the driver makes no green context before that work ends; the call "
+                       "was answered CUDA_ERROR_NOT_READY")
+                          .c_str(),
+                      Severity::warning);
+      return CUDA_ERROR_NOT_READY;
+    }
+    if (*status == CUDA_SUCCESS) *out = *made;
+    return *status;
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+CUresult make_green(CUgreenCtx* out, CUdevResourceDesc description, CUdevice device,
+                    unsigned flags) noexcept {
+  const Caller caller = enter_rule<MakeGreen>();
+  if (caller.tenant == nullptr) return MakeGreen::call(out, description, device, flags);
+  return make_held(
+      *caller.tenant, Kind::green_context, out, bytes_of_green(description, device, flags),
+      [&] { return make_green_in_time(*caller.tenant, out, description, device, flags); });
+}
+
 using PushV1 = DriverFunction<"cuCtxPushCurrent", CUresult(CUcontext)>;
 using PushV2 = DriverFunction<"cuCtxPushCurrent_v2", CUresult(CUcontext)>;
 using PopV1 = DriverFunction<"cuCtxPopCurrent", CUresult(CUcontext*)>;
@@ -319,8 +360,7 @@ constexpr RuleRow context_rows[] = {
     row<DestroysContext<"cuCtxDestroy_v2">>(),
     row<DestroysContext<"cuCtxDetach">>(),
     rule<Attach, attach>(),
-    row<Makes<"cuGreenCtxCreate", Kind::green_context, bytes_of_green, CUgreenCtx,
-              CUdevResourceDesc, CUdevice, unsigned>>(),
+    rule<MakeGreen, make_green>(),
     rule<DestroyGreen, destroy_green>(),
     rule<SetLimit, set_limit>(),
     row<SetsPreference<"cuCtxSetSharedMemConfig", CUsharedconfig>>(),

@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, modules, libraries, streams and events: what a tenant takes or makes is counted, and only
 // its holder gives it back or ends it.
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "context/hung_work.hpp"
+#include "context/open_captures.hpp"
 #include "gate/held.hpp"
 #include "gate/rule.hpp"
+#include "image/image.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -110,6 +120,184 @@ using Frees = FreesAs<false, name, A>;
 template <SymbolName name>
 using FreesAsync = FreesAs<true, name, Address, CUstream>;
 
+// Copies of what a load reads and writes, because the thread that makes it may be left behind.
+class ModuleLoad {
+ public:
+  // The file's name, or the image. Throws ImageError for an image of unknown size.
+  void copy_file(const char* name) { bytes_.assign(name, name + std::strlen(name) + 1); }
+  void copy_image(const void* image) {
+    // A wrapper points to the image, which is the library's.
+    constexpr std::size_t whole = 24, pointer_at = 8;
+    while (image::format_of(static_cast<const char*>(image), whole) == image::Format::wrapper) {
+      std::memcpy(&image, static_cast<const char*>(image) + pointer_at, sizeof image);
+    }
+    const auto* const first = static_cast<const char*>(image);
+    const std::size_t size = image::image_size(image);
+    bytes_.assign(first, first + size);
+    bytes_.push_back(0);  // of text
+    compiles_ = image::format_of(first, size) != image::Format::elf;
+  }
+  // False: they name things that cannot be copied here.
+  bool copy_options(unsigned count, const CUjit_option* options, void** values) {
+    options_.assign(options, options + count);
+    values_.assign(values, values + count);
+    given_ = values;
+    for (unsigned index = 0; index < count; ++index) {
+      const CUjit_option option = options[index];
+      if (option == CU_JIT_GLOBAL_SYMBOL_NAMES || option == CU_JIT_GLOBAL_SYMBOL_ADDRESSES ||
+          option == CU_JIT_REFERENCED_KERNEL_NAMES || option == CU_JIT_REFERENCED_VARIABLE_NAMES ||
+          option >= CU_JIT_NUM_OPTIONS) {
+        return false;
+      }
+      Log* const log = option == CU_JIT_INFO_LOG_BUFFER    ? &logs_[0]
+                       : option == CU_JIT_ERROR_LOG_BUFFER ? &logs_[1]
+                                                           : nullptr;
+      if (log != nullptr) log->given = static_cast<char*>(values[index]);
+      if (option == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) logs_[0].size = size_in(values[index]);
+      if (option == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) logs_[1].size = size_in(values[index]);
+    }
+    for (Log& log : logs_) {
+      if (log.given == nullptr) continue;
+      if (log.size == 0) return false;
+      log.copy.assign(log.given, log.given + log.size);
+      for (unsigned index = 0; index < count; ++index) {
+        const bool names_it =
+            options[index] == CU_JIT_INFO_LOG_BUFFER || options[index] == CU_JIT_ERROR_LOG_BUFFER;
+        if (names_it && values[index] == log.given) values_[index] = log.copy.data();
+      }
+    }
+    return true;
+  }
+  // The driver has written there: numbers in place of pointers, and texts.
+  void copy_back() const {
+    for (std::size_t index = 0; index < options_.size(); ++index) {
+      const bool is_log =
+          options_[index] == CU_JIT_INFO_LOG_BUFFER || options_[index] == CU_JIT_ERROR_LOG_BUFFER;
+      if (!is_log) given_[index] = values_[index];
+    }
+    for (const Log& log : logs_) {
+      if (log.given != nullptr && log.size != 0) std::memcpy(log.given, log.copy.data(), log.size);
+    }
+  }
+
+  const char* bytes() const noexcept { return bytes_.data(); }
+  CUjit_option* options() noexcept { return options_.data(); }
+  void** values() noexcept { return values_.data(); }
+  // The compiler may take long.
+  bool compiles() const noexcept { return compiles_; }
+
+  CUmodule made = nullptr;
+
+ private:
+  struct Log {
+    char* given = nullptr;
+    std::size_t size = 0;
+    std::vector<char> copy;
+  };
+  // The driver takes numbers of 32 bits in place of pointers here.
+  static std::size_t size_in(void* value) noexcept {
+    return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(value));
+  }
+
+  std::vector<char> bytes_;
+  bool compiles_ = true;
+  std::vector<CUjit_option> options_;
+  std::vector<void*> values_;
+  void** given_ = nullptr;
+  std::array<Log, 2> logs_;
+};
+
+constexpr std::chrono::seconds compiler_time{60};
+
+// Makes a tenant's load in the memory of its lease. When the driver waits for work of a neighbour
+// that does not end, the tenant gets CUDA_ERROR_NOT_READY after the limit.
+template <typename Load>
+CUresult load_in_time(GatedTenant& tenant, const char* function,
+                      const std::shared_ptr<Lease>& lease, const std::shared_ptr<ModuleLoad>& what,
+                      Load load) {
+  MakeRequest request;
+  request.owner = tenant.identity().lasting_name;
+  request.perform = [lease, what, load] {
+    return call_in(lease->table(), lease->memory_context(), [&] { return load(*what); });
+  };
+  request.undo = [lease, what] { lease->unload_left_behind(what->made); };
+  if (what->compiles()) {
+    // Freeing waits for the same work as loading. What takes longer after that is the compiler.
+    request.longer = compiler_time;
+    request.probe = [lease] {
+      const DriverTable& driver = lease->table();
+      call_in(driver, lease->memory_context(), [&] {
+        CUdeviceptr smallest = 0;
+        const CUresult status = driver.mem_alloc(&smallest, 1);
+        return status == CUDA_SUCCESS ? driver.mem_free(smallest) : status;
+      });
+    };
+  }
+  const auto status = lease->family()->make(std::move(request));
+  if (status) return *status;
+  tenant.log_once(function,
+                  (lease->family()->why_not_made() +
+                   ", and the driver loads no module into that memory before the work ends; the "
+                   "call was answered CUDA_ERROR_NOT_READY")
+                      .c_str(),
+                  Severity::warning);
+  return CUDA_ERROR_NOT_READY;
+}
+
+// CUresult name(CUmodule*, const void* image, options...) or CUresult name(CUmodule*, const char*).
+template <SymbolName name, typename Source, typename... Options>
+struct LoadsModule {
+  using Real = DriverFunction<name, CUresult(CUmodule*, Source, Options...)>;
+  static CUresult call(CUmodule* out, Source source, Options... options) noexcept {
+    const Caller caller = enter_rule<Real>();
+    if (caller.tenant == nullptr) return Real::call(out, source, options...);
+    GatedTenant& tenant = *caller.tenant;
+    return make_held(tenant, Holding{.kind = Kind::module}, out, [&] {
+      try {
+        if (const auto status = load(tenant, out, source, options...)) return *status;
+      } catch (const std::bad_alloc&) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+      } catch (...) {  // NOLINT(bugprone-empty-catch): an image that the driver refuses itself
+      }
+      return Real::call(out, source, options...);
+    });
+  }
+
+ private:
+  // Nothing: the driver's call is to be made on this thread. It refuses at once what is wrong, and
+  // what is not allowed while a stream is captured.
+  static std::optional<CUresult> load(GatedTenant& tenant, CUmodule* out, Source source,
+                                      Options... options) {
+    if (out == nullptr || source == nullptr || OpenCaptures::all().any()) return std::nullopt;
+    const auto lease = tenant.waiting(current_context()).lease;
+    if (lease == nullptr || lease->lost()) return std::nullopt;
+    const auto what = std::make_shared<ModuleLoad>();
+    if constexpr (std::is_same_v<Source, const char*>) {
+      what->copy_file(source);
+    } else {
+      what->copy_image(source);
+    }
+    const auto by_driver = [options...](ModuleLoad& one) {
+      if constexpr (sizeof...(Options) == 0) {
+        return Real::call(&one.made, one.bytes());
+      } else {
+        const auto& [count, names, values] = std::tuple(options...);
+        return Real::call(&one.made, one.bytes(), count, one.options(), one.values());
+      }
+    };
+    if constexpr (sizeof...(Options) != 0) {
+      const auto& [count, names, values] = std::tuple(options...);
+      if (count != 0 && (names == nullptr || values == nullptr)) return std::nullopt;
+      if (!what->copy_options(count, names, values)) return std::nullopt;
+    }
+    const CUresult status = load_in_time(tenant, Real::symbol, lease, what, by_driver);
+    if (status == CUDA_ERROR_NOT_READY) return status;
+    if constexpr (sizeof...(Options) != 0) what->copy_back();
+    if (status == CUDA_SUCCESS) *out = what->made;
+    return status;
+  }
+};
+
 template <SymbolName name>
 using LoadsLibrary = Counted<name, Kind::library, CUlibrary, const void*, CUjit_option*, void**,
                              unsigned, CUlibraryOption*, void**, unsigned>;
@@ -152,11 +340,10 @@ constexpr RuleRow object_rows[] = {
     row<Counted<"cuIpcOpenMemHandle_v2", Kind::ipc_memory, Address, CUipcMemHandle, unsigned>>(),
     row<Ends<"cuIpcCloseMemHandle", Kind::ipc_memory, Address>>(),
 
-    row<Counted<"cuModuleLoad", Kind::module, CUmodule, const char*>>(),
-    row<Counted<"cuModuleLoadData", Kind::module, CUmodule, const void*>>(),
-    row<Counted<"cuModuleLoadDataEx", Kind::module, CUmodule, const void*, unsigned, CUjit_option*,
-                void**>>(),
-    row<Counted<"cuModuleLoadFatBinary", Kind::module, CUmodule, const void*>>(),
+    row<LoadsModule<"cuModuleLoad", const char*>>(),
+    row<LoadsModule<"cuModuleLoadData", const void*>>(),
+    row<LoadsModule<"cuModuleLoadDataEx", const void*, unsigned, CUjit_option*, void**>>(),
+    row<LoadsModule<"cuModuleLoadFatBinary", const void*>>(),
     row<Ends<"cuModuleUnload", Kind::module, CUmodule>>(),
     row<LoadsLibrary<"cuLibraryLoadData">>(),
     row<LoadsLibrary<"cuLibraryLoadFromFile">>(),
