@@ -6,6 +6,8 @@
 #include <new>
 #include <string>
 
+#include "context/failed_work.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -25,7 +27,9 @@ Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::
 Stream create_stream(const std::shared_ptr<Lease>& lease) {
   // Not ordered with the legacy default stream, which plug-ins of the same context may use.
   return made<Stream, CUstream>(lease, "cuStreamCreate", "a stream", [&](CUstream* stream) {
-    return lease->table().stream_create(stream, CU_STREAM_NON_BLOCKING);
+    const CUresult status = lease->table().stream_create(stream, CU_STREAM_NON_BLOCKING);
+    if (status == CUDA_SUCCESS) forget_failed_work(*stream);
+    return status;
   });
 }
 

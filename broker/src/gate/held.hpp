@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "context/failed_work.hpp"
 #include "context/open_captures.hpp"
 #include "gate/rule.hpp"
 #include "ledger/ledger.hpp"
@@ -199,9 +200,12 @@ bool ends_in_its_time(const Holding& held) noexcept;
 CUresult end_in_time(GatedTenant& tenant, const Holding& held,
                      std::function<void(CUresult)> settle) noexcept;
 
-// A stream's captures end with it.
-inline void forget_captures_of(const Holding& held) noexcept {
-  if (held.kind == Kind::stream) OpenCaptures::all().ended(reinterpret_cast<CUstream>(held.handle));
+// A stream's captures end with it, and so does what is known of its work.
+inline void forget_stream(Kind kind, std::uint64_t handle) noexcept {
+  if (kind != Kind::stream) return;
+  auto* const stream = reinterpret_cast<CUstream>(handle);
+  OpenCaptures::all().ended(stream);
+  forget_failed_work(stream);
 }
 
 // After a call that was to end what a tenant held and nobody knows any more.
@@ -215,7 +219,7 @@ template <typename End>
 CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end,
                        bool in_stream_order = false) noexcept {
   const bool is_gone = ended_with_context(tenant, held);
-  forget_captures_of(held);
+  forget_stream(held.kind, held.handle);
   if (!is_gone && !in_stream_order && ends_in_its_time(held)) {
     return end_in_time(tenant, held, [held](CUresult status) { settle_end(held, status); });
   }
@@ -242,7 +246,7 @@ CUresult end_by_host(const Caller& caller, const char* function, Kind kind, std:
   if (!any_gated_tenant()) return end();
   if (const auto refused = refuse_nobody(caller, function, kind, handle)) return *refused;
   const auto held = ledger().remove(kind, handle);
-  if (held) forget_captures_of(*held);
+  forget_stream(kind, handle);
   const CUresult status = end();
   if (held) settle_end(*held, status);
   return status;

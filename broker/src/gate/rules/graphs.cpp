@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "gate/callback.hpp"
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
@@ -180,6 +181,16 @@ CUresult check_node(GatedTenant& tenant, const char* function,
   }
 }
 
+// Gives the driver the node's parameters, with another function in place of a host node's: see
+// lead_graph_function.
+template <typename Give>
+CUresult give_node(GatedTenant& tenant, CUgraphNodeParams* node, Give&& give) noexcept {
+  if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_HOST) return give(node);
+  CUgraphNodeParams led = *node;
+  const CUresult status = lead_graph_function(tenant, led.host.fn, led.host.userData);
+  return status == CUDA_SUCCESS ? give(&led) : status;
+}
+
 // The graphs that a conditional node executes are parts of its own.
 void note_bodies(CUgraph graph, const CUgraphNodeParams* node) noexcept {
   if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_CONDITIONAL) return;
@@ -228,9 +239,13 @@ struct AddsNode {
   static CUresult call(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, Rest... rest,
                        CUgraphNodeParams* parameters) noexcept {
     const Caller caller = enter_rule<Real>();
-    const auto add = [&] { return Real::call(node, graph, after, rest..., parameters); };
-    if (caller.tenant == nullptr) return add();
+    if (caller.tenant == nullptr) return Real::call(node, graph, after, rest..., parameters);
     GatedTenant& tenant = *caller.tenant;
+    const auto add = [&] {
+      return give_node(tenant, parameters, [&](CUgraphNodeParams* given) {
+        return Real::call(node, graph, after, rest..., given);
+      });
+    };
     return add_to_graph(tenant, Real::symbol, graph, node, [&] {
       const CUresult refused = check_node(tenant, Real::symbol, parameters);
       if (refused != CUDA_SUCCESS) return refused;
@@ -262,7 +277,9 @@ struct SetsNode {
       refused = check_node(*caller.tenant, Real::symbol, parameters);
     }
     if (refused != CUDA_SUCCESS) return refused;
-    return Real::call(exec..., node, parameters);
+    if (caller.tenant == nullptr) return Real::call(exec..., node, parameters);
+    return give_node(*caller.tenant, parameters,
+                     [&](CUgraphNodeParams* given) { return Real::call(exec..., node, given); });
   }
 };
 

@@ -32,22 +32,22 @@ CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUd
                    [&] { return Reserve::call(out, bytes, alignment, wanted, flags); });
 }
 
-using Map = DriverFunction<"cuMemMap", CUresult(CUdeviceptr, std::size_t, std::size_t, Physical,
-                                                unsigned long long)>;
+using MapPhysical = DriverFunction<"cuMemMap", CUresult(CUdeviceptr, std::size_t, std::size_t,
+                                                        Physical, unsigned long long)>;
 CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset, Physical memory,
              unsigned long long flags) noexcept {
-  const Caller caller = enter_rule<Map>();
-  if (caller.tenant == nullptr) return Map::call(address, bytes, offset, memory, flags);
+  const Caller caller = enter_rule<MapPhysical>();
+  if (caller.tenant == nullptr) return MapPhysical::call(address, bytes, offset, memory, flags);
   GatedTenant& tenant = *caller.tenant;
   if (!ledger().holds_range(tenant.holder(), Kind::reservation, address, bytes)) {
-    return refuse_end(tenant, Map::symbol, Kind::reservation, address);
+    return refuse_end(tenant, MapPhysical::symbol, Kind::reservation, address);
   }
   const auto physical = ledger().find(Kind::physical, memory, tenant.holder());
-  if (!physical) return refuse_end(tenant, Map::symbol, Kind::physical, memory);
+  if (!physical) return refuse_end(tenant, MapPhysical::symbol, Kind::physical, memory);
   CUdeviceptr mapped = address;
-  return make_held(tenant,
-                   Holding{.kind = Kind::mapping, .extent = bytes, .charge = physical->charge},
-                   &mapped, [&] { return Map::call(address, bytes, offset, memory, flags); });
+  return make_held(
+      tenant, Holding{.kind = Kind::mapping, .extent = bytes, .charge = physical->charge}, &mapped,
+      [&] { return MapPhysical::call(address, bytes, offset, memory, flags); });
 }
 
 // The mappings that these addresses are, whole; none when there is one that the tenant lacks.
@@ -209,7 +209,7 @@ using MakesPhysical = Counted<name, Kind::physical, Physical, Rest...>;
 constexpr RuleRow physical_rows[] = {
     rule<Reserve, reserve>(),
     row<Ends<"cuMemAddressFree", Kind::reservation, CUdeviceptr, std::size_t>>(),
-    rule<Map, map>(),
+    rule<MapPhysical, map>(),
     rule<Unmap, unmap>(),
     rule<SetAccess, set_access>(),
     rule<CreatePhysical, create>(),

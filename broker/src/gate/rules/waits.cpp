@@ -8,10 +8,21 @@
 //
 // A wait for all work of the primary, which a shared lease's is, is made on the family's own
 // thread: it can be answered when something turns out to hang after the wait has begun.
+//
+// A wait after which a function of the tenant's code has failed in what it waits for is answered
+// CUDA_ERROR_UNKNOWN, once.
+#include "context/failed_work.hpp"
 #include "gate/held.hpp"
 
 namespace ctxbroker::detail {
 namespace {
+
+// `stream`: as take_failed_work.
+CUresult told_of_failure(GatedTenant& tenant, CUstream stream, CUresult status) noexcept {
+  if (status != CUDA_SUCCESS) return status;
+  return take_failed_work(tenant.identity().id, stream, FailureReader::code) ? CUDA_ERROR_UNKNOWN
+                                                                             : CUDA_SUCCESS;
+}
 
 // The whole context, which is the current one where the call names none, or null.
 template <SymbolName name, typename... Context>
@@ -26,12 +37,16 @@ struct WaitsForContext {
     const TimedWait wait(*caller.tenant, Real::symbol);
     const Waiting waiting = caller.tenant->waiting(named(context...));
     if (waiting.meets_hung && !waiting.family->wait_until_clear()) return CUDA_ERROR_NOT_READY;
-    if (!waiting.for_neighbours) return Real::call(context...);
+    GatedTenant& tenant = *caller.tenant;
+    if (!waiting.for_neighbours) {
+      return told_of_failure(tenant, CU_STREAM_LEGACY, Real::call(context...));
+    }
     const DriverTable& table = *waiting.there.driver;
     try {
-      return waiting.family->wait_for_all([&table, there = waiting.there.context] {
+      const CUresult status = waiting.family->wait_for_all([&table, there = waiting.there.context] {
         return call_in(table, there, [&] { return table.ctx_synchronize(); });
       });
+      return told_of_failure(tenant, CU_STREAM_LEGACY, status);
     } catch (const std::bad_alloc&) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -55,7 +70,12 @@ struct Waits {
         return status == CUDA_ERROR_TIMEOUT ? CUDA_ERROR_NOT_READY : status;
       }
     }
-    return Real::call(handle);
+    const CUresult status = Real::call(handle);
+    if constexpr (std::is_same_v<Handle, CUstream>) {
+      return told_of_failure(*caller.tenant, handle, status);
+    } else {
+      return status;
+    }
   }
   static constexpr RuleRow query_row() { return unguarded<Query>(); }
 };
