@@ -4,6 +4,7 @@
 #include <list>
 #include <utility>
 
+#include "context/open_captures.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"
@@ -179,7 +180,7 @@ void TenantImpl::report_losses() {
 
 std::shared_ptr<Lease> TenantImpl::renew(int device) {
   const Driver& driver = broker_.driver();  // throws when there is none
-  static_cast<void>(driver);
+  const BesideCaptures outside(driver.table);
   end_lost_contexts();  // what they hold may be wanted now
   LeaseRequest request;
   request.device = device;

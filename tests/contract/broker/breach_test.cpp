@@ -65,6 +65,15 @@ INSTANTIATE_TEST_SUITE_P(All, LateBreachTest,
                                            Breach{"exits_later", "ended its thread"}),
                          name_of);
 
+TEST_F(BrokerTest, HostsCallsInsideAPluginsCaptureLeaveItValid) {
+  if (broker.gate().mode == GateMode::none) GTEST_SKIP() << "nobody knows of captures then";
+  for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
+    PluginInstance instance = create("allocates_while_capturing", kind);
+    EXPECT_NO_THROW(instance.activate(test_sizes)) << to_string(kind);
+    instance.deactivate();
+  }
+}
+
 TEST_F(BrokerTest, KernelsOfAnEarlierActivationAreDead) {
   PluginInstance instance = active("earlier_kernel");
   EXPECT_EQ(run({&instance})[3], 3.0F);
