@@ -94,6 +94,12 @@ inline bool is_of_host(const CUmemLocation& location) noexcept {
   return location.type > CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
+// The driver has not registered memory, because a registration of a tenant covers a part of it. The
+// host is told whose that is, once for each. `fresh`: see CoveredObserver; then it is a strike.
+// `caller`: who wanted to register it; a tenant's own registration is no news. Null: the broker.
+[[gnu::cold]] void tell_of_registration(const void* address, std::uint64_t bytes, bool fresh,
+                                        const GatedTenant* caller) noexcept;
+
 // The tenant asked for so much more than a limit leaves. Said once for each limit.
 void log_used_up(GatedTenant& tenant, Limit limit, std::uint64_t more) noexcept;
 
@@ -243,7 +249,10 @@ CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uin
 template <typename End>
 CUresult end_by_host(const Caller& caller, const char* function, Kind kind, std::uint64_t handle,
                      End&& end) noexcept {
-  if (!any_gated_tenant()) return end();
+  if (!any_gated_tenant()) {
+    forget_stream(kind, handle);
+    return end();
+  }
   if (const auto refused = refuse_nobody(caller, function, kind, handle)) return *refused;
   const auto held = ledger().remove(kind, handle);
   forget_stream(kind, handle);
