@@ -90,6 +90,12 @@ struct MakesGraph {
   static CUresult call(CUgraph* out, Rest... rest) noexcept {
     const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(out, rest...);
+    // The nodes of a clone do what those of the original do: record its holder's events, too.
+    if constexpr ((std::is_same_v<Rest, CUgraph> && ...)) {
+      const CUresult refused =
+          check_use(*caller.tenant, Real::symbol, Kind::graph, handle_value(rest)...);
+      if (refused != CUDA_SUCCESS) return refused;
+    }
     return make_held(*caller.tenant, Kind::graph, out, 0, [&] {
       const CUresult status = Real::call(out, rest...);
       if (status == CUDA_SUCCESS) forget_member(handle_value(*out));
@@ -158,6 +164,16 @@ CUresult add_to_graph(GatedTenant& tenant, const char* function, CUgraph graph, 
   return status;
 }
 
+CUresult check_semaphores(GatedTenant& tenant, const char* function,
+                          const CUexternalSemaphore* semaphores, unsigned count) noexcept {
+  CUresult status = CUDA_SUCCESS;
+  for (unsigned i = 0; semaphores != nullptr && i < count && status == CUDA_SUCCESS; ++i) {
+    status =
+        check_use(tenant, function, Kind::external_semaphore, handle_value(semaphores[i]), lent);
+  }
+  return status;
+}
+
 // Checks that the tenant may use the things that the node works on.
 CUresult check_node(GatedTenant& tenant, const char* function,
                     const CUgraphNodeParams* node) noexcept {
@@ -174,6 +190,12 @@ CUresult check_node(GatedTenant& tenant, const char* function,
       return check_use(tenant, function, Kind::event, handle_value(node->eventRecord.event));
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       return check_use(tenant, function, Kind::event, handle_value(node->eventWait.event), lent);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+      return check_semaphores(tenant, function, node->extSemSignal.extSemArray,
+                              node->extSemSignal.numExtSems);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+      return check_semaphores(tenant, function, node->extSemWait.extSemArray,
+                              node->extSemWait.numExtSems);
     case CU_GRAPH_NODE_TYPE_GRAPH:  // it may go over to the other graph
       return check_use(tenant, function, Kind::graph, handle_value(node->graph.graph));
     default:
