@@ -14,6 +14,7 @@
 #include "observe/running.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
+#include "plugin/left_in_library.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/loss.hpp"
 
@@ -132,6 +133,13 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
       unload = false;
       identity_->log(Severity::warning, "tenant",
                      library.path.string() + " stays in the process, because " + caller);
+    }
+    const std::string left = unload ? what_is_left_in(library.code) : "";
+    if (!left.empty()) {
+      unload = false;
+      const std::string text = "left something behind in " + library.path.string() + ": " + left +
+                               "; the library stays in the process";
+      strike(*identity_, nullptr, "dlclose", text.c_str());
     }
   } catch (...) {
     unload = false;
