@@ -44,6 +44,7 @@ struct TenantOptions {
   /// gave to the driver, at most BrokerOptions::end_timeout. If the driver may still call the code
   /// after that, the libraries stay in the process, and a record with the topic "tenant" says why.
   /// The broker knows of such functions only with the gate.
+  /// They also stay, with a strike, if a signal's handler or a thread of theirs is left.
   bool unload_at_close = false;
   /// Device memory, in bytes, that the tenant's code may hold through its own driver calls. Beyond
   /// that, its calls return CUDA_ERROR_OUT_OF_MEMORY. This needs the gate. 0: the policy's limit,

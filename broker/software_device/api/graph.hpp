@@ -33,6 +33,7 @@ struct Operation {
   std::shared_ptr<Event> event;              // to record or to wait for
   std::shared_ptr<GraphMemory> memory;       // of a node that allocates
   CUdeviceptr freed = 0;                     // of a node that frees
+  CUDA_HOST_NODE_PARAMS host{};              // of a host node
 };
 
 struct GraphNode {

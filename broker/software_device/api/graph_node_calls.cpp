@@ -90,15 +90,21 @@ void set_in_node(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2& parameters)
   found->parameters.clear();
 }
 
+// With the mutex of the executable graph held.
+GraphExec::Step& find_step(GraphExec& exec, CUgraphNode node) {
+  auto step = std::find_if(exec.steps.begin(), exec.steps.end(),
+                           [&](const GraphExec::Step& one) { return one.node == node; });
+  require_value(step != exec.steps.end());
+  return *step;
+}
+
 void set_in_exec(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2& parameters) {
   std::shared_ptr<GraphExec> found = find_exec(exec);
   Operation operation = kernel_operation(parameters, &find_kernel_node(node)->operation);
   std::lock_guard lock(found->mutex);
-  auto step = std::find_if(found->steps.begin(), found->steps.end(),
-                           [&](const GraphExec::Step& one) { return one.node == node; });
-  require_value(step != found->steps.end());
-  require_same_context(step->operation, operation);
-  step->operation = std::move(operation);
+  GraphExec::Step& step = find_step(*found, node);
+  require_same_context(step.operation, operation);
+  step.operation = std::move(operation);
 }
 
 // The pointers stay valid as long as the node keeps its parameters.
@@ -157,11 +163,18 @@ Operation host_operation(const CUDA_HOST_NODE_PARAMS& parameters) {
   Operation operation;
   operation.type = CU_GRAPH_NODE_TYPE_HOST;
   operation.kind = Command::Kind::host_function;
+  operation.host = parameters;
   operation.work = [parameters] {
     parameters.fn(parameters.userData);
     return CUDA_SUCCESS;
   };
   return operation;
+}
+
+std::shared_ptr<GraphNode> find_host_node(CUgraphNode node) {
+  std::shared_ptr<GraphNode> found = find_node(node);
+  require_value(found->operation.type == CU_GRAPH_NODE_TYPE_HOST);
+  return found;
 }
 
 Operation event_operation(CUevent event, CUgraphNodeType type) {
@@ -310,6 +323,36 @@ CTXB_EXPORT CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph,
                                         const CUDA_HOST_NODE_PARAMS* parameters) {
   CTXB_COUNT_CALL();
   return add(node, graph, {dependencies, count}, [&] { return host_operation(given(parameters)); });
+}
+CTXB_EXPORT CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* parameters) {
+  CTXB_COUNT_CALL();
+  return initialised([&] {
+    require_value(parameters != nullptr);
+    std::shared_ptr<GraphNode> found = find_host_node(node);
+    std::lock_guard lock(graphs_mutex());
+    *parameters = found->operation.host;
+  });
+}
+CTXB_EXPORT CUresult cuGraphHostNodeSetParams(CUgraphNode node,
+                                              const CUDA_HOST_NODE_PARAMS* parameters) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    Operation operation = host_operation(given(parameters));
+    std::shared_ptr<GraphNode> found = find_host_node(node);
+    std::lock_guard lock(graphs_mutex());
+    found->operation = std::move(operation);
+  });
+}
+CTXB_EXPORT CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                  const CUDA_HOST_NODE_PARAMS* parameters) {
+  CTXB_COUNT_CALL();
+  return working([&] {
+    Operation operation = host_operation(given(parameters));
+    find_host_node(node);
+    std::shared_ptr<GraphExec> found = find_exec(exec);
+    std::lock_guard lock(found->mutex);
+    find_step(*found, node).operation = std::move(operation);
+  });
 }
 CTXB_EXPORT CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph,
                                          const CUgraphNode* dependencies, std::size_t count) {

@@ -128,42 +128,59 @@ Block::~Block() {
   std::free(memory);
 }
 
+// New memory. Where the application has freed memory without ending its registration, the system
+// may give the same pages: those are left aside, and others are tried. A registration that large
+// memory lies in is met a few times, and one in the heap as often as it holds the wanted size.
+template <class Make>
+std::shared_ptr<Block> MemoryRegistry::place(Make make) {
+  constexpr int most_tries = 1 << 14;
+  for (int tries = 0; tries < most_tries; ++tries) {
+    std::shared_ptr<Block> block = make();
+    if (insert(block)) return block;
+  }
+  fail(CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 std::shared_ptr<Block> MemoryRegistry::allocate(Block::Kind kind, Context& context,
                                                 std::size_t bytes, unsigned host_flags) {
   std::shared_ptr<BlockCharge> charge;
   if (kind != Block::Kind::pinned) charge = std::make_shared<DeviceCharge>(context.device, bytes);
-  auto block = std::make_shared<Block>(kind, context.device, &context,
-                                       reinterpret_cast<std::uintptr_t>(new_memory(kind, bytes)),
-                                       bytes, host_flags);
+  auto block = place([&] {
+    return std::make_shared<Block>(kind, context.device, &context,
+                                   reinterpret_cast<std::uintptr_t>(new_memory(kind, bytes)), bytes,
+                                   host_flags);
+  });
   block->charge = std::move(charge);
-  insert(block);
   return block;
 }
 
 std::shared_ptr<Block> MemoryRegistry::allocate_charged(Block::Kind kind, Device& device,
                                                         std::size_t bytes,
                                                         std::shared_ptr<BlockCharge> charge) {
-  auto block = std::make_shared<Block>(
-      kind, device, nullptr, reinterpret_cast<std::uintptr_t>(new_memory(kind, bytes)), bytes, 0);
+  auto block = place([&] {
+    return std::make_shared<Block>(
+        kind, device, nullptr, reinterpret_cast<std::uintptr_t>(new_memory(kind, bytes)), bytes, 0);
+  });
   block->charge = std::move(charge);
-  insert(block);
   return block;
 }
 
 void MemoryRegistry::add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes) {
-  insert(std::make_shared<Block>(Block::Kind::mapped, device, nullptr, begin, bytes, 0));
+  const auto block = std::make_shared<Block>(Block::Kind::mapped, device, nullptr, begin, bytes, 0);
+  require(insert(block), CUDA_ERROR_MAP_FAILED);
 }
 
 std::shared_ptr<Block> MemoryRegistry::add_opened(Context& context,
                                                   std::shared_ptr<SharedFile> file,
                                                   std::size_t bytes) {
-  void* const shown = file->show(whole_pages(bytes), PROT_READ | PROT_WRITE);
-  require(shown != nullptr, CUDA_ERROR_MAP_FAILED);
-  auto block = std::make_shared<Block>(Block::Kind::opened, context.device, &context,
-                                       reinterpret_cast<std::uintptr_t>(shown), bytes, 0);
+  auto block = place([&] {
+    void* const shown = file->show(whole_pages(bytes), PROT_READ | PROT_WRITE);
+    require(shown != nullptr, CUDA_ERROR_MAP_FAILED);
+    return std::make_shared<Block>(Block::Kind::opened, context.device, &context,
+                                   reinterpret_cast<std::uintptr_t>(shown), bytes, 0);
+  });
   block->file = std::move(file);
   block->opens = 1;
-  insert(block);
   return block;
 }
 
@@ -187,11 +204,21 @@ std::shared_ptr<SharedFile> MemoryRegistry::share(Block& block) {
   return block.file;
 }
 
-void MemoryRegistry::insert(const std::shared_ptr<Block>& block) {
+// False: a registration covers a part of it, and holds the block from now on.
+bool MemoryRegistry::insert(const std::shared_ptr<Block>& block) {
   std::unique_lock lock(mutex_);
   if (block->context != nullptr) block->context->require_alive();
+  auto before = blocks_.lower_bound(block->begin + block->size);
+  if (before != blocks_.begin()) {
+    Block& other = *std::prev(before)->second;
+    if (other.kind == Block::Kind::registered && other.begin + other.size > block->begin) {
+      other.covered.push_back(block);
+      return false;
+    }
+  }
   map_.add({block->begin, block->begin + block->size});
   blocks_.emplace(block->begin, block);
+  return true;
 }
 
 void MemoryRegistry::add_registered(Context& context, std::uintptr_t begin, std::size_t bytes,

@@ -64,6 +64,9 @@ struct Block {
   const std::unique_ptr<ManagedAdvice> advice;  // of managed memory; else null
   std::shared_ptr<SharedFile> file;             // that other processes show too; null: none does
   unsigned opens = 0;                           // of opened memory, not yet closed
+  // Of registered memory: new memory that the system gave where the registration still is, because
+  // the application has freed its own. Nobody uses it, and it goes with the registration.
+  std::vector<std::shared_ptr<Block>> covered;
 
   bool on_device() const noexcept { return kind != Kind::pinned && kind != Kind::registered; }
   // The processor may use the address too.
@@ -123,7 +126,9 @@ class MemoryRegistry {
   const MemoryMap& map() const noexcept { return map_; }
 
  private:
-  void insert(const std::shared_ptr<Block>& block);
+  template <class Make>
+  std::shared_ptr<Block> place(Make make);
+  bool insert(const std::shared_ptr<Block>& block);
   void retire(const std::shared_ptr<Block>& block);
   template <class Chosen>
   void remove_where(Chosen chosen);

@@ -155,10 +155,15 @@ void leave_nested(Frame& frame) noexcept {
   report_failed_restore(frame, status);
 }
 
-// A tenant's code starts with the mode that every thread starts with, whatever the thread's own is.
-CUresult enter_capture_mode(Frame& frame) noexcept {
-  frame.extras().capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+CUresult enter_capture_mode(Frame& frame, CUstreamCaptureMode mode) noexcept {
+  frame.extras().capture_mode = mode;
   return frame.target.driver->exchange_capture_mode(&frame.extras().capture_mode);
+}
+
+// On a thread with an open capture, which is not that of the code inside.
+void relax_capture_mode(Frame& frame) noexcept {
+  frame.extras().relaxed =
+      enter_capture_mode(frame, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
 }
 
 void leave_capture_mode(Frame& frame) noexcept {
@@ -170,7 +175,9 @@ void leave_capture_mode(Frame& frame) noexcept {
   }
   if (status != CUDA_SUCCESS) {
     report_failed_restore(frame, status);
-  } else if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL) {
+  } else if (mode != (frame.extras().relaxed ? CU_STREAM_CAPTURE_MODE_RELAXED
+                                             : CU_STREAM_CAPTURE_MODE_GLOBAL) &&
+             frame.tenant != nullptr) {
     strike(*frame.tenant, frame.strikes, frame.function,
            "left another stream-capture mode behind; the thread's own was put back");
   }
@@ -195,6 +202,9 @@ void leave_users(Frame& frame) noexcept {
   ThreadState& thread = thread_state;
   const bool watched = driver.current_is_watched;
   const bool outermost = thread.innermost == nullptr;
+  // Before anything is made that the thread's capture must not see.
+  if (OpenCaptures::all().is_open_here()) relax_capture_mode(frame);
+  const bool relaxed = frame.has_extras && frame.extras().relaxed;
   CUresult status =
       is_current(driver, nullptr) ? CUDA_SUCCESS : take_stack(driver, frame.extras().taken);
   if (status == CUDA_SUCCESS && frame.target.users != nullptr) {
@@ -203,8 +213,9 @@ void leave_users(Frame& frame) noexcept {
   }
   if (status == CUDA_SUCCESS && frame.target.context != nullptr) {
     status = driver.ctx_push(frame.target.context);
-    if (status == CUDA_SUCCESS && frame.tenant != nullptr) {
-      status = enter_capture_mode(frame);
+    // A tenant's code starts with the mode that every thread starts with, whatever the thread's is.
+    if (status == CUDA_SUCCESS && frame.tenant != nullptr && !relaxed) {
+      status = enter_capture_mode(frame, CU_STREAM_CAPTURE_MODE_GLOBAL);
       CUcontext popped = nullptr;
       if (status != CUDA_SUCCESS) driver.ctx_pop(&popped);
     }
@@ -212,12 +223,13 @@ void leave_users(Frame& frame) noexcept {
   if (status != CUDA_SUCCESS) {
     leave_users(frame);
     give_back_stack(driver, frame.extras().taken);
+    if (relaxed) leave_capture_mode(frame);
     return status;
   }
   frame.changes = watched ? thread.changes : 0;
   // From now on the gate says when this changes. Only frames with a tenant have looked at the mode.
   if (outermost && watched && frame.tenant != nullptr && frame.target.context != nullptr &&
-      frame.extras().taken.count <= 1 &&
+      frame.extras().taken.count <= 1 && !relaxed &&
       frame.extras().capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL) {
     thread.known_at = thread.changes;
     thread.outside = frame.extras().taken.empty() ? nullptr : frame.extras().taken.own[0];
@@ -274,9 +286,13 @@ bool pop_from_top(Frame& frame) noexcept {
 
 [[gnu::cold, gnu::noinline]] void restore(Frame& frame) noexcept {
   if (frame.extras().captures) end_stream_captures(frame);
-  if (frame.target.context != nullptr && frame.tenant != nullptr) leave_capture_mode(frame);
+  const bool relaxed = frame.extras().relaxed;
+  if (frame.target.context != nullptr && frame.tenant != nullptr && !relaxed) {
+    leave_capture_mode(frame);
+  }
   const CUresult cleared = pop_own(frame, true) ? CUDA_SUCCESS : clear_stack(frame);
   const CUresult restored = give_back_stack(*frame.target.driver, frame.extras().taken);
+  if (relaxed) leave_capture_mode(frame);
   leave_users(frame);
   for (const auto& lease : frame.extras().translated) LeaseUsers::leave(*lease.slot);
   frame.extras().translated.clear();
@@ -319,6 +335,8 @@ void disturb(Frame& frame) noexcept {
     if (frame.observed_from != 0) record_guard(frame);
   } else if (frame.way == Frame::Way::nested && frame.tenant != nullptr && frame.calls_plugin) {
     leave_nested(frame);
+  } else if (frame.way == Frame::Way::host && frame.has_extras && frame.extras().relaxed) {
+    leave_capture_mode(frame);
   }
   thread_state.innermost = frame.outer;
 }
@@ -383,6 +401,11 @@ void leave(Frame& frame) noexcept {
 
 void enter_host(Frame& frame) noexcept {
   frame.way = Frame::Way::host;
+  if (OpenCaptures::all().is_open_here()) {
+    const Frame* const pushed = pushed_from(thread_state.innermost);
+    frame.target.driver = pushed != nullptr ? pushed->target.driver : nullptr;
+    if (frame.target.driver != nullptr) relax_capture_mode(frame);
+  }
   push_frame(frame);
 }
 

@@ -62,7 +62,8 @@ struct Frame {
   // What only some frames need. No destructor runs: `restore` empties the lists.
   struct Extras {
     CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // the thread's own
-    TakenContexts taken;  // the thread's own contexts, until the guard ends
+    bool relaxed = false;  // somebody else's capture is open on the thread: see OpenCaptures
+    TakenContexts taken;   // the thread's own contexts, until the guard ends
     std::forward_list<TranslatedLease> translated;
     // A stream's capture was begun inside. The driver refuses many calls of a thread with an open
     // capture, so the guard ends what is left: see OpenCaptures.
@@ -170,7 +171,8 @@ CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call)
   return enter_any(frame, target, call.tenant, call.strikes, call.function, call.calls_plugin);
 }
 
-// The same list, for calls from a plug-in back into the host. Makes no driver call.
+// The same list, for calls from a plug-in back into the host. Makes no driver call, unless the
+// plug-in has a capture open.
 void enter_host(Frame& frame) noexcept;
 
 // The gate calls this before each call that may change what is current on the thread, or the

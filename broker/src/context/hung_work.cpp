@@ -131,6 +131,7 @@ void HungWork::block() noexcept {
 }
 
 CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
+  if (is_in_callback()) return CUDA_ERROR_NOT_PERMITTED;
   if (is_own_thread()) return perform();
   const auto task = std::make_shared<Task>();
   task->ending.perform = std::move(perform);
@@ -147,6 +148,7 @@ CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
 }
 
 std::optional<CUresult> HungWork::end(EndRequest ending) {
+  if (is_in_callback()) return settled(ending, CUDA_ERROR_NOT_PERMITTED);
   // The family's own thread performs an ending at once, because it cannot wait for itself. Such an
   // ending follows from an earlier one.
   if (is_own_thread() || (!ending.may_wait && !any())) {
@@ -375,11 +377,13 @@ void HungWork::tell_of_end(Lock& lock, const EndRequest& ending) noexcept {
 }
 
 bool HungWork::wait_until_clear() {
+  if (is_in_callback()) return !is_hung();
   Lock lock(mutex_);
   return wait_within_limit(lock, [this] { return !is_hung(); });
 }
 
 bool HungWork::wait_for_put_off() {
+  if (is_in_callback()) return false;
   Lock lock(mutex_);
   if (tasks_.empty() || is_hung()) return false;
   const std::shared_ptr<Task> last = tasks_.back();

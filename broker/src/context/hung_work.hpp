@@ -106,7 +106,9 @@ struct PutOff {
   std::uint64_t count = 0, bytes = 0;
 };
 
-// Any thread.
+// Any thread. In a function that the driver calls (ThreadState::callback_of), nothing waits here
+// and nothing is ended: that is CUDA_ERROR_NOT_PERMITTED, as from the driver, because the work that
+// is waited for may be the function's own.
 class HungWork : public std::enable_shared_from_this<HungWork> {
  public:
   // `name` is for messages: "device 0". `limit` is how long an ending is waited for; zero: as long

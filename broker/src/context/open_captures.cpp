@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/open_captures.hpp"
 
+#include <algorithm>
 #include <new>
 
 namespace ctxbroker::detail {
@@ -14,16 +15,25 @@ void OpenCaptures::begun(const void* owner, CUstream stream) noexcept {
   const std::lock_guard lock(mutex_);
   try {
     open_.push_back({owner, stream, thread_number()});
+    count_.store(open_.size(), std::memory_order_release);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): see the header
   }
 }
 
 void OpenCaptures::ended(CUstream stream) noexcept {
+  if (count_.load(std::memory_order_acquire) == 0) return;
   const std::lock_guard lock(mutex_);
   std::erase_if(open_, [&](const Open& one) {
     return one.stream == stream &&
            (stream != CU_STREAM_PER_THREAD || one.thread == thread_number());
   });
+  count_.store(open_.size(), std::memory_order_release);
+}
+
+bool OpenCaptures::find_here() noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(open_.begin(), open_.end(),
+                     [](const Open& one) { return one.thread == thread_number(); });
 }
 
 }  // namespace ctxbroker::detail

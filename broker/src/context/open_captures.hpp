@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream captures that the code of tenants has begun and that have not ended yet.
+// Stream captures that tenants' code or the host has begun and that have not ended yet. While a
+// thread has one, the driver refuses calls of the thread that are unsafe in a capture, such as
+// allocations, and the capture becomes invalid: also when the calls are another tenant's, whose
+// guard stands inside. So others' code works in the relaxed mode, in which they are not refused.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -14,11 +18,15 @@ class OpenCaptures {
  public:
   static OpenCaptures& all();
 
-  // `owner` ends what is left open: a guard's frame, or a tenant. Without memory for that, the
-  // capture is its code's to end.
+  // `owner` ends what is left open: a guard's frame, or a tenant. Null: the host's, which is left
+  // to the host. Without memory for that, the capture is its code's to end.
   void begun(const void* owner, CUstream stream) noexcept;
   // It has ended on whatever thread, or its stream is about to end.
   void ended(CUstream stream) noexcept;
+  // Returns whether the calling thread has begun one that has not ended. No lock if no thread has.
+  bool is_open_here() noexcept {
+    return count_.load(std::memory_order_acquire) != 0 && find_here();
+  }
 
   bool any() noexcept {
     const std::lock_guard lock(mutex_);
@@ -35,9 +43,12 @@ class OpenCaptures {
       end(one.stream);
       return true;
     });
+    count_.store(open_.size(), std::memory_order_release);
   }
 
  private:
+  bool find_here() noexcept;
+
   struct Open {
     const void* owner;
     CUstream stream;
@@ -45,6 +56,25 @@ class OpenCaptures {
   };
   std::mutex mutex_;
   std::vector<Open> open_;
+  std::atomic<std::size_t> count_{0};  // of open_
+};
+
+// While it lives, the calling thread is in the relaxed mode, if it has a capture open.
+class BesideCaptures {
+ public:
+  explicit BesideCaptures(const DriverTable& driver) noexcept
+      : driver_(OpenCaptures::all().is_open_here() ? &driver : nullptr) {
+    if (driver_ != nullptr) driver_->exchange_capture_mode(&mode_);
+  }
+  ~BesideCaptures() {
+    if (driver_ != nullptr) driver_->exchange_capture_mode(&mode_);
+  }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  const DriverTable* const driver_;  // null: there is no capture
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 }  // namespace ctxbroker::detail

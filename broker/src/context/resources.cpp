@@ -3,8 +3,12 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <new>
 #include <string>
+#include <vector>
+
+#include "context/failed_work.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -26,7 +30,9 @@ Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::
 Stream create_stream(const std::shared_ptr<Lease>& lease) {
   // Not ordered with the legacy default stream, which plug-ins of the same context may use.
   return made<Stream, CUstream>(lease, "cuStreamCreate", "a stream", [&](CUstream* stream) {
-    return lease->table().stream_create(stream, CU_STREAM_NON_BLOCKING);
+    const CUresult status = lease->table().stream_create(stream, CU_STREAM_NON_BLOCKING);
+    if (status == CUDA_SUCCESS) forget_failed_work(*stream);
+    return status;
   });
 }
 
@@ -62,15 +68,24 @@ DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64
 
 namespace {
 
+constinit std::atomic<CoveredObserver> covered_observer{nullptr};
+
+void tell_of_covered(const void* pages, std::uint64_t bytes, bool fresh) noexcept {
+  const CoveredObserver observer = covered_observer.load(std::memory_order_acquire);
+  if (observer != nullptr) observer(pages, bytes, fresh);
+}
+
 template <typename Memory>
-Memory registered(const std::shared_ptr<Lease>& lease, void* pages, std::uint64_t bytes) {
+Memory registered(const std::shared_ptr<Lease>& lease, void* pages, std::uint64_t bytes,
+                  CUresult* status) {
   try {
     return made<Memory, void*>(
         lease, "cuMemHostRegister_v2",
         "a pinned host buffer of " + std::to_string(bytes) + " bytes",
         [&](void** handle) {
           *handle = pages;
-          return lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+          *status = lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+          return *status;
         },
         bytes);
   } catch (const Error& error) {
@@ -80,22 +95,49 @@ Memory registered(const std::shared_ptr<Lease>& lease, void* pages, std::uint64_
   }
 }
 
+// Pages that are kept for a while, so that the system gives others.
+struct Covered {
+  std::vector<void*> all;
+  std::uint64_t bytes;
+  ~Covered() {
+    for (void* const pages : all) munmap(pages, bytes);
+  }
+};
+
 }  // namespace
 
+void observe_covered_memory(CoveredObserver observer) noexcept {
+  covered_observer.store(observer, std::memory_order_release);
+}
+
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {
-  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pages == MAP_FAILED) throw std::bad_alloc();
-  try {
-    return registered<PinnedMemory>(lease, pages, bytes);
-  } catch (...) {
-    munmap(pages, bytes);
-    throw;
+  constexpr std::size_t most_tries = 256;
+  Covered covered{{}, bytes};
+  for (;;) {
+    covered.all.reserve(covered.all.size() + 1);
+    void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+    CUresult status = CUDA_SUCCESS;
+    try {
+      return registered<PinnedMemory>(lease, pages, bytes, &status);
+    } catch (...) {
+      covered.all.push_back(pages);
+      const bool is_covered = status == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+      if (is_covered) tell_of_covered(pages, bytes, true);
+      if (!is_covered || covered.all.size() == most_tries) throw;
+    }
   }
 }
 
 RegisteredMemory register_memory(const std::shared_ptr<Lease>& lease, void* pages,
                                  std::uint64_t bytes) {
-  return registered<RegisteredMemory>(lease, pages, bytes);
+  CUresult status = CUDA_SUCCESS;
+  try {
+    return registered<RegisteredMemory>(lease, pages, bytes, &status);
+  } catch (...) {
+    if (status == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) tell_of_covered(pages, bytes, false);
+    throw;
+  }
 }
 
 // A context that has ended may still have copies on their way, and the driver may still know the

@@ -114,6 +114,11 @@ inline constexpr EndOf<void*> registered_end{
     "registered host memory",          keep_pages};
 using RegisteredMemory = Owned<void*, registered_end>;
 
+// Told when the driver does not register memory, because another registration covers a part of it.
+// `fresh`: the pages have just come from the system, so the memory of that registration is gone.
+using CoveredObserver = void (*)(const void* pages, std::uint64_t bytes, bool fresh) noexcept;
+void observe_covered_memory(CoveredObserver observer) noexcept;
+
 // All enter the lease themselves and throw Error: out_of_memory, context_lost, driver_call.
 Stream create_stream(const std::shared_ptr<Lease>& lease);
 Event make_event(const std::shared_ptr<Lease>& lease);  // cheap, and without a time
@@ -121,7 +126,8 @@ Event make_timing_event(const std::shared_ptr<Lease>& lease);
 DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);
 // Page-locked host memory. The pages are the process's own and only registered with the lease's
 // context: when somebody destroys that context behind the broker's back, what the broker writes
-// there next still goes to memory of its own.
+// there next still goes to memory of its own. Pages that somebody's forgotten registration covers
+// are passed over.
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);
 // The same for pages of somebody else, who keeps them for longer. They may be shared memory.
 RegisteredMemory register_memory(const std::shared_ptr<Lease>& lease, void* pages,

@@ -9,6 +9,7 @@
 namespace ctxbroker::detail {
 
 struct Frame;
+class GatedTenant;
 
 // Only its own thread uses it. It has no destructor, because guards are still entered when static
 // objects end, after the main thread's thread_local objects have ended.
@@ -23,11 +24,22 @@ struct ThreadState {
   std::uint64_t changes = 1;
   std::uint64_t known_at = 0;
   CUcontext outside = nullptr;
+
+  // Set while the driver calls a function of this tenant here, such as a host function. No function
+  // of the driver may be called then, and nothing may wait for work on the device.
+  GatedTenant* callback_of = nullptr;
+  // Where the call of a guarded function that has just come in returns to.
+  const void* called_from = nullptr;
 };
 
 // "initial-exec" makes it one load instead of a call. The library is often opened late, and then
 // this must fit into the little room that the C library keeps for late libraries: keep it small.
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local ThreadState thread_state;
+
+// Returns whether the driver has called the function that runs on this thread.
+inline bool is_in_callback() noexcept {
+  return thread_state.callback_of != nullptr;
+}
 
 [[gnu::cold]] std::uint64_t number_this_thread() noexcept;
 

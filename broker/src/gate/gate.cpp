@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "gate/caller.hpp"
+#include "gate/held.hpp"
 #include "gate/library/gate.h"
 #include "gate/loaded_objects.hpp"
 #include "gate/rule.hpp"
@@ -220,6 +221,9 @@ LoadedFile load_behind(const ctxb_gate& gate, const char* wanted) {
 
 void install(const ctxb_gate& gate, bool late) {
   learn_of_threads();
+  observe_covered_memory([](const void* pages, std::uint64_t bytes, bool fresh) noexcept {
+    tell_of_registration(pages, bytes, fresh, nullptr);
+  });
   std::size_t place = 0;
   for (const auto* group : groups) {
     for (const RuleRow& row : *group) {

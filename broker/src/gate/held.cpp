@@ -215,6 +215,35 @@ std::optional<CUresult> refuse_nobody_here(const Caller& caller, const char* fun
   return refuse_nobody_on(caller, function, device);
 }
 
+void tell_of_registration(const void* address, std::uint64_t bytes, bool fresh,
+                          const GatedTenant* caller) noexcept {
+  const auto held = ledger().find_registration(handle_value(address), bytes);
+  GatedTenant* const holder = held ? gated_tenant_of(held->holder.tenant) : nullptr;
+  if (holder == nullptr || (caller != nullptr && holder->stands_with(*caller))) return;
+  char text[320];
+  std::snprintf(text, sizeof text,
+                "this tenant's registration of %llu bytes at 0x%llx covers memory at 0x%llx, which "
+                "%s %s; memory must be unregistered (cuMemHostUnregister) before it is freed",
+                static_cast<unsigned long long>(held->host_bytes),
+                static_cast<unsigned long long>(held->handle),
+                static_cast<unsigned long long>(handle_value(address)),
+                caller != nullptr ? caller->identity().name.c_str() : "the broker",
+                fresh
+                    ? "has just got from the system and cannot register: the tenant has freed its "
+                      "own"
+                    : "wanted to register. The tenant may have freed its own");
+  try {
+    const std::string key = "registration at " + std::to_string(held->handle);
+    if (!holder->is_open() || holder->identity().repeats.count(key, {}) != 1) return;
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): told once more than needed
+  }
+  if (fresh) {
+    holder->strike("cuMemHostRegister", text);
+  } else {
+    holder->log(Severity::warning, "cuMemHostRegister", text);
+  }
+}
+
 CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
                     std::uint64_t handle) noexcept {
   if (holds_otherwise(tenant, kind, handle)) {

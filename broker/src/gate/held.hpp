@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "context/failed_work.hpp"
 #include "context/open_captures.hpp"
 #include "gate/rule.hpp"
 #include "ledger/ledger.hpp"
@@ -93,6 +94,12 @@ CUresult call_of_host_here(const Caller& caller, Arguments... arguments) noexcep
 inline bool is_of_host(const CUmemLocation& location) noexcept {
   return location.type > CU_MEM_LOCATION_TYPE_DEVICE;
 }
+
+// The driver has not registered memory, because a registration of a tenant covers a part of it. The
+// host is told whose that is, once for each. `fresh`: see CoveredObserver; then it is a strike.
+// `caller`: who wanted to register it; a tenant's own registration is no news. Null: the broker.
+[[gnu::cold]] void tell_of_registration(const void* address, std::uint64_t bytes, bool fresh,
+                                        const GatedTenant* caller) noexcept;
 
 // The tenant asked for so much more than a limit leaves. Said once for each limit.
 void log_used_up(GatedTenant& tenant, Limit limit, std::uint64_t more) noexcept;
@@ -200,9 +207,12 @@ bool ends_in_its_time(const Holding& held) noexcept;
 CUresult end_in_time(GatedTenant& tenant, const Holding& held,
                      std::function<void(CUresult)> settle) noexcept;
 
-// A stream's captures end with it.
-inline void forget_captures_of(const Holding& held) noexcept {
-  if (held.kind == Kind::stream) OpenCaptures::all().ended(reinterpret_cast<CUstream>(held.handle));
+// A stream's captures end with it, and so does what is known of its work.
+inline void forget_stream(Kind kind, std::uint64_t handle) noexcept {
+  if (kind != Kind::stream) return;
+  auto* const stream = reinterpret_cast<CUstream>(handle);
+  OpenCaptures::all().ended(stream);
+  forget_failed_work(stream);
 }
 
 // After a call that was to end what a tenant held and nobody knows any more.
@@ -216,7 +226,7 @@ template <typename End>
 CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end,
                        bool in_stream_order = false) noexcept {
   const bool is_gone = ended_with_context(tenant, held);
-  forget_captures_of(held);
+  forget_stream(held.kind, held.handle);
   if (!is_gone && !in_stream_order && ends_in_its_time(held)) {
     return end_in_time(tenant, held, [held](CUresult status) { settle_end(held, status); });
   }
@@ -240,10 +250,13 @@ CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uin
 template <typename End>
 CUresult end_by_host(const Caller& caller, const char* function, Kind kind, std::uint64_t handle,
                      End&& end) noexcept {
-  if (!any_gated_tenant()) return end();
+  if (!any_gated_tenant()) {
+    forget_stream(kind, handle);
+    return end();
+  }
   if (const auto refused = refuse_nobody(caller, function, kind, handle)) return *refused;
   const auto held = ledger().remove(kind, handle);
-  if (held) forget_captures_of(*held);
+  forget_stream(kind, handle);
   const CUresult status = end();
   if (held) settle_end(*held, status);
   return status;

@@ -47,17 +47,34 @@ struct DriverFunction<name, CUresult(Parameters...)> {
   static inline std::atomic<std::size_t> place{0};  // among the rules, for counting
 };
 
-// Every rule begins with this. It finds out who is calling, and counts the call of a tenant. It
-// is inlined, because the return address has to be the rule's own.
+// Every rule begins with this. It finds out who is calling, and counts the call of a tenant.
 template <typename Real>
-[[gnu::always_inline]] inline Caller enter_rule() noexcept {
+Caller enter_rule() noexcept {
   Caller caller = calling();
-  caller.from = __builtin_return_address(0);
+  caller.from = thread_state.called_from;
   if (caller.tenant != nullptr) {
     caller.tenant->count_hit(Real::place.load(std::memory_order_relaxed));
   }
   return caller;
 }
+
+// Answers a call from a function that the driver calls. In callback.cpp.
+[[gnu::cold]] CUresult refuse_in_callback(const char* function) noexcept;
+
+// The way into a rule. CUDA forbids calls of the driver in host functions, stream callbacks and
+// destructors of user objects, so these never reach a rule: what a rule waits for may wait for
+// them.
+template <typename Real, typename Signature, Signature* function>
+struct Entrance;
+template <typename Real, typename... Parameters, CUresult (*function)(Parameters...)>
+struct Entrance<Real, CUresult(Parameters...), function> {
+  static CUresult call(Parameters... arguments) noexcept {
+    if (is_in_callback()) [[unlikely]]
+      return refuse_in_callback(Real::symbol);
+    thread_state.called_from = __builtin_return_address(0);
+    return function(arguments...);
+  }
+};
 
 struct RuleRow {
   const char* symbol;
@@ -67,7 +84,8 @@ struct RuleRow {
 
 template <typename Real, typename Real::Function* function>
 constexpr RuleRow rule() {
-  return {Real::symbol, []() noexcept { return reinterpret_cast<ctxb_gate_function>(function); },
+  using Entry = Entrance<Real, typename Real::Function, function>;
+  return {Real::symbol, []() noexcept { return reinterpret_cast<ctxb_gate_function>(Entry::call); },
           &Real::bind};
 }
 

@@ -5,13 +5,10 @@
 //   row<Uses<"cuStreamSetAttribute", 3, Use{0, Kind::stream}>>(),
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "gate/held.hpp"
@@ -73,13 +70,6 @@ std::uint64_t forget_member(std::uint64_t member) noexcept;
 // That whole has ended.
 void forget_parts_of(Kind kind, std::uint64_t whole) noexcept;
 
-// The call gives a function to a graph, which may call it any number of times.
-inline constexpr std::string_view host_node = "HostNode";
-template <SymbolName name>
-inline constexpr bool gives_function = std::search(std::begin(name.text), std::end(name.text),
-                                                   host_node.begin(),
-                                                   host_node.end()) != std::end(name.text);
-
 template <SymbolName name, typename Places, Use... uses>
 struct UsesAs;
 template <SymbolName name, std::size_t... places, Use... uses>
@@ -92,11 +82,7 @@ struct UsesAs<name, std::index_sequence<places...>, uses...> {
     const Caller caller = enter_rule<Real>();
     const Word words[] = {arguments...};
     const CUresult status = check_uses(caller, Real::symbol, words, all);
-    if (status != CUDA_SUCCESS) return status;
-    if constexpr (gives_function<name>) {
-      if (caller.tenant != nullptr) caller.tenant->pending_calls().mark_graph();
-    }
-    return Real::call(arguments...);
+    return status == CUDA_SUCCESS ? Real::call(arguments...) : status;
   }
 };
 // CUresult name(...) of so many words.

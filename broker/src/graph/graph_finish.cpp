@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string>
 
+#include "context/failed_work.hpp"
 #include "context/hung_work.hpp"
 #include "ctxbroker/error.hpp"
 #include "graph/graph_impl.hpp"
@@ -259,6 +260,21 @@ void Graph::Impl::wait_for_work(const JobFlight& flight) {
   }
 }
 
+// All work is done. For the driver, a function of a plug-in that threw is no failure of the work
+// behind it.
+void Graph::Impl::check_functions() {
+  for (const Node& at : nodes) {
+    if (!take_failed_work(at.lease->tenant().id, at.stream, FailureReader::job)) continue;
+    throw Error(ErrorKind::plugin_failed,
+                "a function of plug-in " + at.instance->description().short_name +
+                    " that the driver called during the job threw an exception or ended its "
+                    "thread; the job's outputs may be incomplete",
+                {.call = "cuLaunchHostFunc",
+                 .device = at.lease->device_ordinal(),
+                 .tenant = at.lease->tenant().name});
+  }
+}
+
 // False: the deadline has passed, and the work is not done.
 bool Graph::Impl::wait_until_deadline(const JobFlight& flight) {
   if (flight.deadline == JobClock::time_point::max() || flight.is_told()) return true;
@@ -320,7 +336,12 @@ void Graph::Impl::give_dry(const JobFlight& flight) const noexcept {
 // order of the jobs.
 void Graph::Impl::retire_through(std::uint64_t job) {
   const JobFlight* const last = flight_of(job);
-  if (last != nullptr) settled_on_error([&] { wait_for_work(*last); });
+  if (last != nullptr) {
+    settled_on_error([&] {
+      wait_for_work(*last);
+      check_functions();
+    });
+  }
   for (JobFlight* flight = flight_after(0); flight != nullptr && flight->job <= job;
        flight = flight_after(0)) {
     add_times(*flight);

@@ -148,6 +148,7 @@ struct Graph::Impl {
 
   // Strikes the node's plug-in. Returns what the host is told.
   Error breach(Index node, const char* function, const std::string& why) const;
+  void check_functions();
   void check_submitted(std::uint64_t job) const;
   void check_entered(Index node, CUresult entered);
   void check_call(Index node, CUresult status, const char* call, const char* doing);

@@ -103,6 +103,16 @@ std::optional<Holding> Ledger::find_memory_at(std::uint64_t address) const noexc
   return is_it ? std::optional(one) : std::nullopt;
 }
 
+std::optional<Holding> Ledger::find_registration(std::uint64_t address,
+                                                 std::uint64_t bytes) const noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto behind = entries_.lower_bound({Kind::registration, address + bytes});
+  if (behind == entries_.begin()) return std::nullopt;
+  const auto& [key, one] = *std::prev(behind);
+  const bool is_it = key.first == Kind::registration && one.handle + one.host_bytes > address;
+  return is_it ? std::optional(one) : std::nullopt;
+}
+
 bool Ledger::holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept {
   const std::lock_guard lock(mutex_);
   return locate(kind, handle, holder) != entries_.end();

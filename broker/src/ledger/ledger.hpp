@@ -41,6 +41,9 @@ class Ledger {
                                      IfHeldBy holder = {}) const noexcept;
   // The memory that contains the address, whoever holds it.
   std::optional<Holding> find_memory_at(std::uint64_t address) const noexcept;
+  // A registration of host memory that covers a part of this range.
+  std::optional<Holding> find_registration(std::uint64_t address,
+                                           std::uint64_t bytes) const noexcept;
   bool holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept;
   // In the order of Kind. Throws std::bad_alloc.
   std::vector<Holding> held_by(const Holder& holder) const;

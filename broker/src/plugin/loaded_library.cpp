@@ -8,6 +8,7 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin_library.hpp"
 #include "plugin/broker_impl.hpp"
+#include "plugin/library_file.hpp"
 #include "plugin/plugin_call.hpp"
 #include "plugin/status_text.hpp"
 #include "plugin/struct_check.hpp"
@@ -180,6 +181,7 @@ void LoadedLibrary::read_factory() {
   }
   factory_ = factory;
   unloadable_ = unloadable;
+  if (!unloadable) keep_resident(path_);  // whoever closes it, from now on
 }
 
 std::size_t LoadedLibrary::index_of(std::string_view plugin) const {

@@ -55,7 +55,11 @@ const std::string& Tenant::name() const& noexcept {
 }
 
 AdoptedLibrary Tenant::adopt(const std::filesystem::path& library) {
-  return AdoptedLibrary(alive(impl_).adopt(detail::canonical_library(library)));
+  detail::TenantImpl& tenant = alive(impl_);
+  auto image = tenant.adopt(detail::canonical_library(library));
+  // It stays after the close, too. So a neighbour that closes it once too often changes nothing.
+  if (!tenant.unloads_at_close()) detail::keep_resident(image->path);
+  return AdoptedLibrary(std::move(image));
 }
 
 LeaseInfo Tenant::lease(int device) {

@@ -4,6 +4,7 @@
 #include <list>
 #include <utility>
 
+#include "context/open_captures.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"
@@ -13,6 +14,7 @@
 #include "observe/running.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
+#include "plugin/left_in_library.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/loss.hpp"
 #include "plugin/needed_files.hpp"
@@ -182,6 +184,13 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
       identity_->log(Severity::warning, "tenant",
                      library.path.string() + " stays in the process, because " + caller);
     }
+    const std::string left = unload ? what_is_left_in(library.code) : "";
+    if (!left.empty()) {
+      unload = false;
+      const std::string text = "left something behind in " + library.path.string() + ": " + left +
+                               "; the library stays in the process";
+      strike(*identity_, nullptr, "dlclose", text.c_str());
+    }
   } catch (...) {
     unload = false;
   }
@@ -229,7 +238,7 @@ void TenantImpl::report_losses() {
 
 std::shared_ptr<Lease> TenantImpl::renew(int device) {
   const Driver& driver = broker_.driver();  // throws when there is none
-  static_cast<void>(driver);
+  const BesideCaptures outside(driver.table);
   end_lost_contexts();  // what they hold may be wanted now
   LeaseRequest request;
   request.device = device;

@@ -92,6 +92,7 @@ class TenantImpl final : private LeaseSource {
   // Lets no thread but this one into its leases any more, and ends everything. Throws Error
   // (wrong_state), and all is as before, while a guard stands in one of them or a graph uses it.
   void close();
+  bool unloads_at_close() const noexcept { return options_.unload_at_close; }
   bool is_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
   // Lends the tenant to a graph with ports in its memory: the tenant cannot be closed while the
   // result exists. Throws Error (wrong_state).

@@ -44,6 +44,36 @@ INSTANTIATE_TEST_SUITE_P(
         Breach{"upload_too_much", "32769 bytes after 32769; one process may upload 65536"}),
     name_of);
 
+class LateBreachTest : public BrokerTest, public ::testing::WithParamInterface<Breach> {};
+
+// The driver calls the function when process has returned, and takes the work for done.
+TEST_P(LateBreachTest, FunctionThatFailsAfterProcessFailsTheJob) {
+  const Breach& breach = GetParam();
+  if (broker.gate().mode == GateMode::none) GTEST_SKIP() << "without the gate, the host ends";
+  PluginInstance instance = active(breach.behaviour);
+  for (int job = 0; job < 2; ++job) {
+    EXPECT_THAT(error_text(breach.kind, [&] { run({&instance}); }),
+                AllOf(HasSubstr(breach.behaviour), HasSubstr("the job's outputs")));
+  }
+  EXPECT_THAT(said("strike"), Contains(HasSubstr(breach.says)));
+  PluginInstance neighbour = active("affine");
+  EXPECT_EQ(run({&neighbour})[3], 3.0F) << "nobody else is hurt";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LateBreachTest,
+                         ::testing::Values(Breach{"throws_later", "threw an exception"},
+                                           Breach{"exits_later", "ended its thread"}),
+                         name_of);
+
+TEST_F(BrokerTest, HostsCallsInsideAPluginsCaptureLeaveItValid) {
+  if (broker.gate().mode == GateMode::none) GTEST_SKIP() << "nobody knows of captures then";
+  for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
+    PluginInstance instance = create("allocates_while_capturing", kind);
+    EXPECT_NO_THROW(instance.activate(test_sizes)) << to_string(kind);
+    instance.deactivate();
+  }
+}
+
 TEST_F(BrokerTest, KernelsOfAnEarlierActivationAreDead) {
   PluginInstance instance = active("earlier_kernel");
   EXPECT_EQ(run({&instance})[3], 3.0F);

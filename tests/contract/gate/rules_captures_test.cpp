@@ -2,10 +2,13 @@
 // Captures of streams that a tenant's code begins and leaves open.
 #include <gmock/gmock.h>
 
+#include <string>
 #include <thread>
+#include <tuple>
 
 #include "attacks/attacks.h"
 #include "rules_fixture.hpp"
+#include "support/kernels.hpp"
 #include "support/test_library.hpp"
 
 namespace ctxbroker {
@@ -126,6 +129,147 @@ TEST_F(CapturesTest, NodesOfAnOwnCaptureCanBeChanged) {
   });
   EXPECT_EQ(metrics_of(tenant).strikes, 0U);
 }
+
+// ---- a capture that is open on the thread, or on another one ------------------------------------
+
+using BesideCell =
+    std::tuple<LeaseKind, LeaseKind, CUstreamCaptureMode>;  // of the outer, of the inner
+
+std::string mode_name(CUstreamCaptureMode mode) {
+  const char* const names[] = {"global", "thread_local", "relaxed"};
+  return names[mode];
+}
+
+class CaptureBesideTest : public CapturesTest, public ::testing::WithParamInterface<BesideCell> {
+ protected:
+  static CUstreamCaptureMode mode() { return std::get<2>(GetParam()); }
+  Tenant open_outer() { return open(broker, "captures", std::get<0>(GetParam())); }
+  Tenant open_inner() { return open(broker, "neighbour", std::get<1>(GetParam())); }
+
+  // Begins a capture in a new stream, calls `inside`, and ends it. The capture has to be whole.
+  template <typename Inside>
+  static void capture_around(Inside&& inside) {
+    CUstream stream = nullptr;
+    CUgraph graph = nullptr;
+    CUdeviceptr memory = 0;
+    check_driver_call("cuMemAlloc_v2", &memory, mib);
+    check_driver_call("cuStreamCreate", &stream, unsigned{CU_STREAM_NON_BLOCKING});
+    check_driver_call("cuStreamBeginCapture_v2", stream, mode());
+    inside();
+    EXPECT_EQ(driver_call("cuMemsetD8Async", memory, static_cast<unsigned char>(1), mib, stream),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuStreamEndCapture", stream, &graph), CUDA_SUCCESS);
+    EXPECT_NE(graph, nullptr);
+    if (graph != nullptr) check_driver_call("cuGraphDestroy", graph);
+    check_driver_call("cuStreamDestroy_v2", stream);
+    check_driver_call("cuMemFree_v2", memory);
+  }
+  // What the driver refuses to a thread that captures.
+  static void make_unsafe_calls() {
+    CUdeviceptr memory = 0;
+    void* pinned = nullptr;
+    CUmodule module = nullptr;
+    CUstream stream = nullptr;
+    CUevent event = nullptr;
+    EXPECT_EQ(driver_call("cuMemAlloc_v2", &memory, mib), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuMemFree_v2", memory), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuMemHostAlloc", &pinned, mib, 0U), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuMemFreeHost", pinned), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuModuleLoadData", &module, static_cast<const void*>(empty_ptx)),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuModuleUnload", module), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuEventCreate", &event, 0U), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuEventRecord", event, stream), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuStreamSynchronize", stream), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuEventQuery", event), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuEventDestroy_v2", event), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuStreamDestroy_v2", stream), CUDA_SUCCESS);
+  }
+  CUstreamCaptureMode mode_of_thread() const {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    raw.check_call("cuThreadExchangeStreamCaptureMode", &mode);
+    CUstreamCaptureMode changed = mode;
+    raw.check_call("cuThreadExchangeStreamCaptureMode", &changed);
+    return mode;
+  }
+};
+
+TEST_P(CaptureBesideTest, NeighboursGuardInsideLeavesTheCaptureValid) {
+  Tenant outer = open_outer(), inner = open_inner();
+  outer.run(0, [&] {
+    // Its lease is made inside the first capture, and is there in the second.
+    for (int time = 0; time < 2; ++time) {
+      capture_around([&] {
+        inner.run(0, [&] { make_unsafe_calls(); });
+        EXPECT_EQ(mode_of_thread(), CU_STREAM_CAPTURE_MODE_GLOBAL) << "it is put back";
+      });
+    }
+  });
+  outer.run(0, [&] { EXPECT_EQ(mode_of_thread(), CU_STREAM_CAPTURE_MODE_GLOBAL); });
+  EXPECT_EQ(outer.strikes() + inner.strikes(), 0U);
+}
+
+TEST_P(CaptureBesideTest, NeighbourOnAnotherThreadLeavesTheCaptureValid) {
+  Tenant outer = open_outer(), inner = open_inner();
+  outer.run(0, [&] {
+    capture_around(
+        [&] { std::thread([&] { inner.run(0, [&] { make_unsafe_calls(); }); }).join(); });
+  });
+  EXPECT_EQ(outer.strikes() + inner.strikes(), 0U);
+}
+
+// On its own thread, and on another one. The host's calls on the thread go on being refused.
+TEST_P(CaptureBesideTest, GuardInsideTheHostsCaptureLeavesItValid) {
+  Tenant inner = open_inner();
+  inner.run(0, [] {});
+  const Entered host(raw, raw.retain_primary(0));
+  for (int time = 0; time < 2; ++time) {
+    capture_around([&] {
+      inner.run(0, [&] { make_unsafe_calls(); });
+      std::thread([&] { inner.run(0, [&] { make_unsafe_calls(); }); }).join();
+    });
+    inner.run(0, [&] { EXPECT_EQ(mode_of_thread(), CU_STREAM_CAPTURE_MODE_GLOBAL); });
+  }
+  EXPECT_EQ(inner.strikes(), 0U);
+}
+
+// The mode that the guard had before, past the gate.
+TEST_P(CaptureBesideTest, ControlWithoutTheRelaxedModeEndsTheCapture) {
+  if (mode() == CU_STREAM_CAPTURE_MODE_RELAXED) GTEST_SKIP() << "it refuses nothing";
+  Tenant outer = open_outer(), inner = open_inner();
+  inner.run(0, [] {});
+  outer.run(0, [&] {
+    CUstream stream = nullptr;
+    CUgraph graph = nullptr;
+    check_driver_call("cuStreamCreate", &stream, unsigned{CU_STREAM_NON_BLOCKING});
+    check_driver_call("cuStreamBeginCapture_v2", stream, mode());
+    inner.run(0, [&] {
+      CUstreamCaptureMode changed = CU_STREAM_CAPTURE_MODE_GLOBAL;
+      raw.check_call("cuThreadExchangeStreamCaptureMode", &changed);
+      CUdeviceptr memory = 0;
+      EXPECT_EQ(raw.call("cuMemAlloc_v2", &memory, mib), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+      raw.check_call("cuThreadExchangeStreamCaptureMode", &changed);
+    });
+    EXPECT_EQ(driver_call("cuStreamEndCapture", stream, &graph),
+              CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    check_driver_call("cuStreamDestroy_v2", stream);
+  });
+}
+
+std::string beside_name(const ::testing::TestParamInfo<BesideCell>& info) {
+  const auto [outer, inner, mode] = info.param;
+  return std::string(to_string(outer)) + "_" + to_string(inner) + "_" + mode_name(mode);
+}
+
+const auto all_kinds =
+    ::testing::Values(LeaseKind::shared, LeaseKind::private_own, LeaseKind::green);
+INSTANTIATE_TEST_SUITE_P(Cells, CaptureBesideTest,
+                         ::testing::Combine(all_kinds, all_kinds,
+                                            ::testing::Values(CU_STREAM_CAPTURE_MODE_GLOBAL,
+                                                              CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                                                              CU_STREAM_CAPTURE_MODE_RELAXED)),
+                         beside_name);
 
 }  // namespace
 }  // namespace ctxbroker

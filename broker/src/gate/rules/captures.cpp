@@ -10,14 +10,18 @@ namespace {
 
 // ---- captures that no guard ends ----------------------------------------------------------------
 
-// The guard ends captures that its code leaves open. Others end with the tenant. The per-thread
-// stream is known to its own thread only, and is left to that.
+// The guard ends captures that its code leaves open. Others end with the tenant, and the host's
+// with the host. A tenant's per-thread stream is known to its own thread only, and is left to that.
 CUresult begun(const Caller& caller, CUstream stream, CUresult status) noexcept {
-  if (status != CUDA_SUCCESS || caller.tenant == nullptr) return status;
+  if (status != CUDA_SUCCESS) return status;
   if (caller.guarded) {
     stream_capture_begun(stream);
-  } else if (stream != CU_STREAM_PER_THREAD) {
-    OpenCaptures::all().begun(&caller.tenant->main(), stream);
+    return status;
+  }
+  const void* const owner = caller.tenant != nullptr ? &caller.tenant->main() : nullptr;
+  if (owner == nullptr || stream != CU_STREAM_PER_THREAD) {
+    current_may_have_changed();  // the next guard has to look at the mode
+    OpenCaptures::all().begun(owner, stream);
   }
   return status;
 }
@@ -46,9 +50,10 @@ CUresult check_begin(const Caller& caller, const char* function, CUstream stream
 }
 
 // While a capture in global mode is open, calls that are unsafe in a capture, such as allocations,
-// fail on every thread. In thread-local mode they fail on this thread alone.
-CUstreamCaptureMode narrowed(const Caller& caller, CUstreamCaptureMode mode) noexcept {
-  return caller.tenant != nullptr && mode == CU_STREAM_CAPTURE_MODE_GLOBAL
+// fail on every thread, and make the capture invalid. In thread-local mode they fail on this thread
+// alone. So neither a tenant's capture nor the host's meets what others do.
+CUstreamCaptureMode narrowed(CUstreamCaptureMode mode) noexcept {
+  return any_gated_tenant() && mode == CU_STREAM_CAPTURE_MODE_GLOBAL
              ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
              : mode;
 }
@@ -62,11 +67,12 @@ struct BeginsGlobalCapture {
   using Real = DriverFunction<name, CUresult(CUstream)>;
   static CUresult call(CUstream stream) noexcept {
     const Caller caller = enter_rule<Real>();
-    if (caller.tenant == nullptr) return Real::call(stream);
     const CUresult refused = check_begin(caller, Real::symbol, stream, ptsz);
     if (refused != CUDA_SUCCESS) return refused;
     return begun(caller, named<ptsz>(stream),
-                 WithMode<with_mode>::call(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+                 any_gated_tenant()
+                     ? WithMode<with_mode>::call(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+                     : Real::call(stream));
   }
 };
 
@@ -77,7 +83,7 @@ struct BeginsCapture {
     const Caller caller = enter_rule<Real>();
     const CUresult refused = check_begin(caller, Real::symbol, stream, ptsz);
     if (refused != CUDA_SUCCESS) return refused;
-    return begun(caller, named<ptsz>(stream), Real::call(stream, narrowed(caller, mode)));
+    return begun(caller, named<ptsz>(stream), Real::call(stream, narrowed(mode)));
   }
 };
 
@@ -94,7 +100,7 @@ struct BeginsCaptureToGraph {
     }
     if (refused != CUDA_SUCCESS) return refused;
     return begun(caller, named<ptsz>(stream),
-                 Real::call(stream, graph, nodes, edges, count, narrowed(caller, mode)));
+                 Real::call(stream, graph, nodes, edges, count, narrowed(mode)));
   }
 };
 
@@ -114,7 +120,7 @@ struct BeginsRecapture {
       caller.tenant->pending_calls().mark_graph();
     }
     return begun(caller, named<ptsz>(stream),
-                 Real::call(stream, narrowed(caller, mode), graph, function, data));
+                 Real::call(stream, narrowed(mode), graph, function, data));
   }
 };
 
@@ -127,6 +133,13 @@ CUresult refuse_graph(GatedTenant& tenant, CUgraph& graph) noexcept {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// A capture that was invalid has ended too.
+void forget_if_ended(CUstream stream, CUresult status) noexcept {
+  if (status == CUDA_SUCCESS || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
+    OpenCaptures::all().ended(stream);
+  }
+}
+
 // The graph is the call's second parameter.
 template <SymbolName name, bool ptsz = false>
 struct EndsCapture {
@@ -135,7 +148,11 @@ struct EndsCapture {
     const Caller caller = enter_rule<Real>();
     const CUresult refused = check_stream(caller, Real::symbol, stream);
     if (refused != CUDA_SUCCESS) return refused;
-    if (caller.tenant == nullptr) return Real::call(stream, graph);
+    if (caller.tenant == nullptr) {
+      const CUresult status = Real::call(stream, graph);
+      forget_if_ended(named<ptsz>(stream), status);
+      return status;
+    }
     bool ended = false;
     const auto end = [&] {
       ended = true;
@@ -148,10 +165,7 @@ struct EndsCapture {
       status = end();
       if (status == CUDA_SUCCESS && graph != nullptr) status = refuse_graph(*caller.tenant, *graph);
     }
-    // A capture that was invalid has ended too.
-    if (status == CUDA_SUCCESS || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
-      OpenCaptures::all().ended(named<ptsz>(stream));
-    }
+    forget_if_ended(named<ptsz>(stream), status);
     return status;
   }
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules for calls that change graphs, executable graphs and their nodes, and for calls that return
 // nodes and inner graphs. A node belongs to its graph: the holder of the graph may change it.
+#include "gate/callback.hpp"
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
@@ -25,7 +26,6 @@ struct AddsAs<name, std::index_sequence<places...>, uses...> {
     CUresult status = check_uses(caller, Real::symbol, words, all);
     if (status != CUDA_SUCCESS) return status;
     if (caller.tenant == nullptr) return Real::call(node, graph, arguments...);
-    if constexpr (gives_function<name>) caller.tenant->pending_calls().mark_graph();
     status = Real::call(node, graph, arguments...);
     if (status == CUDA_SUCCESS && node != nullptr) {
       note_member(Kind::graph, graph, handle_value(*node));
@@ -90,12 +90,17 @@ CUresult child_graph(Word node, CUgraph* graph) noexcept {
   return status;
 }
 
-// The same of a node's parameters, and the graphs that a conditional node executes.
+// The same of a node's parameters, and the graphs that a conditional node executes. A host node's
+// function is the one that was given.
 using NodeParams = DriverFunction<"cuGraphNodeGetParams", CUresult(Word, CUgraphNodeParams*)>;
 CUresult node_params(Word node, CUgraphNodeParams* params) noexcept {
   const Caller caller = enter_rule<NodeParams>();
   const CUresult status = NodeParams::call(node, params);
-  if (status != CUDA_SUCCESS || caller.tenant == nullptr || params == nullptr) return status;
+  if (status != CUDA_SUCCESS || params == nullptr) return status;
+  if (params->type == CU_GRAPH_NODE_TYPE_HOST) {
+    find_graph_function(params->host.fn, params->host.userData);
+  }
+  if (caller.tenant == nullptr) return status;
   if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
     note_member(Kind::graph, node, handle_value(params->graph.graph));
   } else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
@@ -135,7 +140,6 @@ constexpr RuleRow graph_change_rows[] = {
     row<Adds<"cuGraphAddKernelNode_v2", 5>>(),
     row<Adds<"cuGraphAddMemcpyNode", 6>>(),
     row<Adds<"cuGraphAddMemsetNode", 6>>(),
-    row<Adds<"cuGraphAddHostNode", 5>>(),
     row<Adds<"cuGraphAddChildGraphNode", 5, Use{4, Kind::graph}>>(),
     row<Adds<"cuGraphAddEmptyNode", 4>>(),
     row<Adds<"cuGraphAddEventRecordNode", 5, Use{4, Kind::event}>>(),
@@ -157,7 +161,6 @@ constexpr RuleRow graph_change_rows[] = {
     row<ChangesGraph<"cuGraphKernelNodeCopyAttributes", 2>>(),
     row<ChangesGraph<"cuGraphMemcpyNodeSetParams", 2>>(),
     row<ChangesGraph<"cuGraphMemsetNodeSetParams", 2>>(),
-    row<ChangesGraph<"cuGraphHostNodeSetParams", 2>>(),
     row<Uses<"cuGraphEventRecordNodeSetEvent", 2, first_graph, Use{1, Kind::event}>>(),
     row<Uses<"cuGraphEventWaitNodeSetEvent", 2, first_graph, Use{1, Kind::event, lent}>>(),
     row<ChangesGraph<"cuGraphExternalSemaphoresSignalNodeSetParams", 2>>(),
@@ -168,16 +171,15 @@ constexpr RuleRow graph_change_rows[] = {
     row<ChangesExec<"cuGraphExecKernelNodeSetParams_v2", 3>>(),
     row<ChangesExec<"cuGraphExecMemcpyNodeSetParams", 4>>(),
     row<ChangesExec<"cuGraphExecMemsetNodeSetParams", 4>>(),
-    row<ChangesExec<"cuGraphExecHostNodeSetParams", 3>>(),
-    row<ChangesExec<"cuGraphExecChildGraphNodeSetParams", 3>>(),
+    row<ChangesExec<"cuGraphExecChildGraphNodeSetParams", 3, Use{2, Kind::graph}>>(),
     row<ChangesExec<"cuGraphExecEventRecordNodeSetEvent", 3, Use{2, Kind::event}>>(),
     row<ChangesExec<"cuGraphExecEventWaitNodeSetEvent", 3, Use{2, Kind::event, lent}>>(),
     row<ChangesExec<"cuGraphExecExternalSemaphoresSignalNodeSetParams", 3>>(),
     row<ChangesExec<"cuGraphExecExternalSemaphoresWaitNodeSetParams", 3>>(),
     row<ChangesExec<"cuGraphExecBatchMemOpNodeSetParams", 3>>(),
     row<ChangesExec<"cuGraphNodeSetEnabled", 3>>(),
-    row<ChangesExec<"cuGraphExecUpdate", 4>>(),
-    row<ChangesExec<"cuGraphExecUpdate_v2", 3>>(),
+    row<ChangesExec<"cuGraphExecUpdate", 4, Use{1, Kind::graph}>>(),
+    row<ChangesExec<"cuGraphExecUpdate_v2", 3, Use{1, Kind::graph}>>(),
     row<ChangesExec<"cuGraphUpload", 2, Use{1, Kind::stream}>>(),
     row<ChangesExec<"cuGraphUpload_ptsz", 2, Use{1, Kind::stream}>>(),
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "gate/callback.hpp"
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
@@ -89,6 +90,12 @@ struct MakesGraph {
   static CUresult call(CUgraph* out, Rest... rest) noexcept {
     const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(out, rest...);
+    // The nodes of a clone do what those of the original do: record its holder's events, too.
+    if constexpr ((std::is_same_v<Rest, CUgraph> && ...)) {
+      const CUresult refused =
+          check_use(*caller.tenant, Real::symbol, Kind::graph, handle_value(rest)...);
+      if (refused != CUDA_SUCCESS) return refused;
+    }
     return make_held(*caller.tenant, Kind::graph, out, 0, [&] {
       const CUresult status = Real::call(out, rest...);
       if (status == CUDA_SUCCESS) forget_member(handle_value(*out));
@@ -157,6 +164,16 @@ CUresult add_to_graph(GatedTenant& tenant, const char* function, CUgraph graph, 
   return status;
 }
 
+CUresult check_semaphores(GatedTenant& tenant, const char* function,
+                          const CUexternalSemaphore* semaphores, unsigned count) noexcept {
+  CUresult status = CUDA_SUCCESS;
+  for (unsigned i = 0; semaphores != nullptr && i < count && status == CUDA_SUCCESS; ++i) {
+    status =
+        check_use(tenant, function, Kind::external_semaphore, handle_value(semaphores[i]), lent);
+  }
+  return status;
+}
+
 // Checks that the tenant may use the things that the node works on.
 CUresult check_node(GatedTenant& tenant, const char* function,
                     const CUgraphNodeParams* node) noexcept {
@@ -173,11 +190,27 @@ CUresult check_node(GatedTenant& tenant, const char* function,
       return check_use(tenant, function, Kind::event, handle_value(node->eventRecord.event));
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       return check_use(tenant, function, Kind::event, handle_value(node->eventWait.event), lent);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+      return check_semaphores(tenant, function, node->extSemSignal.extSemArray,
+                              node->extSemSignal.numExtSems);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+      return check_semaphores(tenant, function, node->extSemWait.extSemArray,
+                              node->extSemWait.numExtSems);
     case CU_GRAPH_NODE_TYPE_GRAPH:  // it may go over to the other graph
       return check_use(tenant, function, Kind::graph, handle_value(node->graph.graph));
     default:
       return CUDA_SUCCESS;
   }
+}
+
+// Gives the driver the node's parameters, with another function in place of a host node's: see
+// lead_graph_function.
+template <typename Give>
+CUresult give_node(GatedTenant& tenant, CUgraphNodeParams* node, Give&& give) noexcept {
+  if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_HOST) return give(node);
+  CUgraphNodeParams led = *node;
+  const CUresult status = lead_graph_function(tenant, led.host.fn, led.host.userData);
+  return status == CUDA_SUCCESS ? give(&led) : status;
 }
 
 // The graphs that a conditional node executes are parts of its own.
@@ -228,9 +261,13 @@ struct AddsNode {
   static CUresult call(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, Rest... rest,
                        CUgraphNodeParams* parameters) noexcept {
     const Caller caller = enter_rule<Real>();
-    const auto add = [&] { return Real::call(node, graph, after, rest..., parameters); };
-    if (caller.tenant == nullptr) return add();
+    if (caller.tenant == nullptr) return Real::call(node, graph, after, rest..., parameters);
     GatedTenant& tenant = *caller.tenant;
+    const auto add = [&] {
+      return give_node(tenant, parameters, [&](CUgraphNodeParams* given) {
+        return Real::call(node, graph, after, rest..., given);
+      });
+    };
     return add_to_graph(tenant, Real::symbol, graph, node, [&] {
       const CUresult refused = check_node(tenant, Real::symbol, parameters);
       if (refused != CUDA_SUCCESS) return refused;
@@ -262,7 +299,9 @@ struct SetsNode {
       refused = check_node(*caller.tenant, Real::symbol, parameters);
     }
     if (refused != CUDA_SUCCESS) return refused;
-    return Real::call(exec..., node, parameters);
+    if (caller.tenant == nullptr) return Real::call(exec..., node, parameters);
+    return give_node(*caller.tenant, parameters,
+                     [&](CUgraphNodeParams* given) { return Real::call(exec..., node, given); });
   }
 };
 

@@ -59,8 +59,13 @@ struct Registers {
   static CUresult call(void* address, std::size_t bytes, unsigned flags) noexcept {
     const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(address, bytes, flags);
-    return make_held(*caller.tenant, Holding{.kind = Kind::registration, .host_bytes = bytes},
-                     &address, [&] { return Real::call(address, bytes, flags); });
+    const CUresult status =
+        make_held(*caller.tenant, Holding{.kind = Kind::registration, .host_bytes = bytes},
+                  &address, [&] { return Real::call(address, bytes, flags); });
+    if (status == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
+      tell_of_registration(address, bytes, false, caller.tenant);
+    }
+    return status;
   }
 };
 

@@ -17,7 +17,25 @@ bool holds(const GatedTenant& tenant, CUmemoryPool pool) noexcept {
          ledger().holds(tenant.holder(), Kind::own_pool, value);
 }
 
-CUresult refuse_pool(GatedTenant& tenant, const char* function) noexcept {
+// Another tenant's pool, which the ledger knows.
+bool is_anothers(const GatedTenant& tenant, CUmemoryPool pool, Kind* kind) noexcept {
+  for (const Kind one : {Kind::pool, Kind::own_pool}) {
+    const auto held = ledger().find(one, handle_value(pool));
+    if (!held || held->holder.tenant == tenant.id()) continue;
+    GatedTenant* const other = gated_tenant_of(held->holder.tenant);
+    if (other != nullptr && other->stands_with(tenant)) continue;
+    *kind = one;
+    return true;
+  }
+  return false;
+}
+
+CUresult refuse_pool(GatedTenant& tenant, const char* function, CUmemoryPool pool) noexcept {
+  Kind kind{};
+  if (is_anothers(tenant, pool, &kind)) {
+    static_cast<void>(refuse_end(tenant, function, kind, handle_value(pool)));
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
   tenant.log_once(function, "refused: the pool is not the tenant's own; cuMemPoolCreate makes one");
   return CUDA_ERROR_NOT_PERMITTED;
 }
@@ -134,6 +152,11 @@ struct AllocatesFromPool {
                        CUstream stream) noexcept {
     const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(out, bytes, pool, stream);
+    Kind kind{};
+    // The host's pool may be lent. Another tenant's has room that counts in no budget of this one.
+    if (is_anothers(*caller.tenant, pool, &kind)) {
+      return refuse_end(*caller.tenant, Real::symbol, kind, handle_value(pool));
+    }
     const auto held = ledger().find(Kind::pool, handle_value(pool));
     const bool pinned = held && held->pooled;
     return allocate_async<info>(*caller.tenant, out, bytes, stream, pinned,
@@ -189,7 +212,7 @@ CUresult set_current(GatedTenant& tenant, const char* function, CUdevice device,
                      CUmemoryPool pool) noexcept {
   if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (!holds(tenant, pool)) return refuse_pool(tenant, function);
+  if (!holds(tenant, pool)) return refuse_pool(tenant, function, pool);
   return tenant.with_pools(device, [&](OwnPools& pools) {
     const auto held = ledger().find(Kind::pool, handle_value(pool));
     if (pool != pools.standard && (!held || held->extent != static_cast<std::uint64_t>(device))) {
@@ -233,7 +256,7 @@ CUresult set_of_place(CUmemLocation* location, CUmemAllocationType type,
                       CUmemoryPool pool) noexcept {
   const Caller caller = enter_rule<SetOfPlace>();
   if (caller.tenant == nullptr) return SetOfPlace::call(location, type, pool);
-  if (!is_of_device(location, type)) return refuse_pool(*caller.tenant, SetOfPlace::symbol);
+  if (!is_of_device(location, type)) return refuse_pool(*caller.tenant, SetOfPlace::symbol, pool);
   return set_current(*caller.tenant, SetOfPlace::symbol, location->id, pool);
 }
 
@@ -248,7 +271,7 @@ struct ChangesPool {
       return refused ? *refused : Real::call(pool, rest...);
     }
     if (pool == nullptr || holds(*caller.tenant, pool)) return Real::call(pool, rest...);
-    return refuse_pool(*caller.tenant, Real::symbol);
+    return refuse_pool(*caller.tenant, Real::symbol, pool);
   }
 };
 
@@ -277,6 +300,20 @@ std::uint64_t unused_of(CUmemoryPool pool) noexcept {
   return reserved > used ? reserved - used : 0;
 }
 
+// Lets another process, or another tenant, have the pool's memory.
+template <SymbolName name, typename... Rest>
+struct ExportsPool {
+  using Real = DriverFunction<name, CUresult(void*, CUmemoryPool, Rest...)>;
+  static CUresult call(void* out, CUmemoryPool pool, Rest... rest) noexcept {
+    const Caller caller = enter_rule<Real>();
+    Kind kind{};
+    if (caller.tenant != nullptr && is_anothers(*caller.tenant, pool, &kind)) {
+      return refuse_end(*caller.tenant, Real::symbol, kind, handle_value(pool));
+    }
+    return Real::call(out, pool, rest...);
+  }
+};
+
 // All graphs of a device share one memory.
 using GraphMemTrim = DriverFunction<"cuDeviceGraphMemTrim", CUresult(CUdevice)>;
 CUresult trim_graph_memory(CUdevice device) noexcept {
@@ -300,6 +337,8 @@ constexpr RuleRow pool_rows[] = {
     rule<Create, create>(),
     row<Counted<"cuMemPoolImportFromShareableHandle", Kind::pool, CUmemoryPool, void*,
                 CUmemAllocationHandleType, unsigned long long>>(),
+    row<ExportsPool<"cuMemPoolExportToShareableHandle", CUmemAllocationHandleType,
+                    unsigned long long>>(),
     row<Counted<"cuMemPoolImportPointer", Kind::memory, CUdeviceptr, CUmemoryPool, void*>>(),
     rule<Destroy, destroy>(),
     row<GetsPoolOfDevice<"cuDeviceGetDefaultMemPool", false>>(),

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Addresses and the physical memory behind them: a tenant maps its own memory at its own addresses,
 // and changes what is its own.
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
-#include "gate/held.hpp"
-#include "gate/rule.hpp"
+#include "gate/use.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -32,22 +36,22 @@ CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUd
                    [&] { return Reserve::call(out, bytes, alignment, wanted, flags); });
 }
 
-using Map = DriverFunction<"cuMemMap", CUresult(CUdeviceptr, std::size_t, std::size_t, Physical,
-                                                unsigned long long)>;
+using MapPhysical = DriverFunction<"cuMemMap", CUresult(CUdeviceptr, std::size_t, std::size_t,
+                                                        Physical, unsigned long long)>;
 CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset, Physical memory,
              unsigned long long flags) noexcept {
-  const Caller caller = enter_rule<Map>();
-  if (caller.tenant == nullptr) return Map::call(address, bytes, offset, memory, flags);
+  const Caller caller = enter_rule<MapPhysical>();
+  if (caller.tenant == nullptr) return MapPhysical::call(address, bytes, offset, memory, flags);
   GatedTenant& tenant = *caller.tenant;
   if (!ledger().holds_range(tenant.holder(), Kind::reservation, address, bytes)) {
-    return refuse_end(tenant, Map::symbol, Kind::reservation, address);
+    return refuse_end(tenant, MapPhysical::symbol, Kind::reservation, address);
   }
   const auto physical = ledger().find(Kind::physical, memory, tenant.holder());
-  if (!physical) return refuse_end(tenant, Map::symbol, Kind::physical, memory);
+  if (!physical) return refuse_end(tenant, MapPhysical::symbol, Kind::physical, memory);
   CUdeviceptr mapped = address;
-  return make_held(tenant,
-                   Holding{.kind = Kind::mapping, .extent = bytes, .charge = physical->charge},
-                   &mapped, [&] { return Map::call(address, bytes, offset, memory, flags); });
+  return make_held(
+      tenant, Holding{.kind = Kind::mapping, .extent = bytes, .charge = physical->charge}, &mapped,
+      [&] { return MapPhysical::call(address, bytes, offset, memory, flags); });
 }
 
 // The mappings that these addresses are, whole; none when there is one that the tenant lacks.
@@ -205,17 +209,109 @@ CUresult create(Physical* out, std::size_t bytes, const CUmemAllocationProp* pro
   }
 }
 
+// ---- memory that is exported and imported again ------------------------------------------------
+
+// Physical memory that tenants have exported and that still counts. One for the process, because a
+// descriptor is: another tenant may import what one has exported.
+struct Export {
+  std::weak_ptr<const void> charge;  // of the memory
+  TenantId tenant;
+  int file = -1;  // the descriptor that the driver gave
+};
+struct Exports {
+  std::mutex mutex;
+  std::vector<Export> all;
+
+  static Exports& one() {
+    static auto* const exports = new Exports;  // threads of plug-ins may import until the end
+    return *exports;
+  }
+};
+
+// Returns whether both descriptors are of one open file. False where the system does not tell.
+bool is_same_file(int one, int other) noexcept {
+  constexpr int kcmp_file = 0;
+  return one == other || syscall(SYS_kcmp, getpid(), getpid(), kcmp_file, one, other) == 0;
+}
+
+// Returns what the imported memory counts as, so that it counts as long as the import is held: all
+// memory that the tenant has exported and that this one may be. The driver does not tell which it
+// is; the descriptor does, while the one that was exported is open.
+std::shared_ptr<const void> charge_of_import(const GatedTenant& tenant, int file) {
+  std::vector<std::shared_ptr<const void>> charges;
+  Exports& exports = Exports::one();
+  const std::lock_guard lock(exports.mutex);
+  std::erase_if(exports.all, [](const Export& one) { return one.charge.expired(); });
+  for (const Export& one : exports.all) {
+    if (one.tenant != tenant.id() || !is_same_file(one.file, file)) continue;
+    return one.charge.lock();
+  }
+  for (const Export& one : exports.all) {
+    // Its descriptor is open, and is of another file.
+    if (one.tenant != tenant.id() || fcntl(one.file, F_GETFD) != -1) continue;
+    charges.push_back(one.charge.lock());
+  }
+  if (charges.empty()) return nullptr;
+  return std::make_shared<const std::vector<std::shared_ptr<const void>>>(std::move(charges));
+}
+
+using ExportPhysical =
+    DriverFunction<"cuMemExportToShareableHandle",
+                   CUresult(void*, Physical, CUmemAllocationHandleType, unsigned long long)>;
+CUresult export_physical(void* out, Physical memory, CUmemAllocationHandleType type,
+                         unsigned long long flags) noexcept {
+  const Caller caller = enter_rule<ExportPhysical>();
+  if (caller.tenant == nullptr) return ExportPhysical::call(out, memory, type, flags);
+  CUresult status = check_use(*caller.tenant, ExportPhysical::symbol, Kind::physical, memory, lent);
+  if (status != CUDA_SUCCESS) return status;
+  status = ExportPhysical::call(out, memory, type, flags);
+  if (status != CUDA_SUCCESS || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return status;
+  const auto held = ledger().find(Kind::physical, memory, caller.tenant->holder());
+  if (!held || held->charge == nullptr) return status;
+  try {
+    Exports& exports = Exports::one();
+    const std::lock_guard lock(exports.mutex);
+    exports.all.push_back({held->charge, caller.tenant->id(), *static_cast<const int*>(out)});
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): its import does not count
+  }
+  return status;
+}
+
+using ImportPhysical = DriverFunction<"cuMemImportFromShareableHandle",
+                                      CUresult(Physical*, void*, CUmemAllocationHandleType)>;
+CUresult import_physical(Physical* out, void* given, CUmemAllocationHandleType type) noexcept {
+  const Caller caller = enter_rule<ImportPhysical>();
+  const auto import = [&] { return ImportPhysical::call(out, given, type); };
+  if (caller.tenant == nullptr || out == nullptr) return import();
+  try {
+    Holding memory{.kind = Kind::physical};
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+      const auto file = static_cast<int>(reinterpret_cast<std::intptr_t>(given));
+      memory.charge = charge_of_import(*caller.tenant, file);
+    }
+    const CUresult status = import();
+    if (status != CUDA_SUCCESS) return status;
+    // The driver may give the handle out that the tenant has: then it is to be released once more.
+    memory.handle = *out;
+    hold_once_more(*caller.tenant, std::move(memory));
+    return status;
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
 template <SymbolName name, typename... Rest>
 using MakesPhysical = Counted<name, Kind::physical, Physical, Rest...>;
 
 constexpr RuleRow physical_rows[] = {
     rule<Reserve, reserve>(),
     row<Ends<"cuMemAddressFree", Kind::reservation, CUdeviceptr, std::size_t>>(),
-    rule<Map, map>(),
+    rule<MapPhysical, map>(),
     rule<Unmap, unmap>(),
     rule<SetAccess, set_access>(),
     rule<CreatePhysical, create>(),
-    row<MakesPhysical<"cuMemImportFromShareableHandle", void*, CUmemAllocationHandleType>>(),
+    rule<ExportPhysical, export_physical>(),
+    rule<ImportPhysical, import_physical>(),
     row<MakesPhysical<"cuMulticastCreate", const void*>>(),
     rule<RetainPhysical, retain>(),
     rule<Release, release>(),

@@ -8,6 +8,10 @@
 //
 // A wait for all work of the primary, which a shared lease's is, is made on the family's own
 // thread: it can be answered when something turns out to hang after the wait has begun.
+//
+// A wait after which a function of the tenant's code has failed in what it waits for is answered
+// CUDA_ERROR_UNKNOWN, once.
+#include "context/failed_work.hpp"
 #include "gate/held.hpp"
 
 namespace ctxbroker::detail {
@@ -21,6 +25,13 @@ CUresult wait_in(const DriverTable& table, CUcontext there) noexcept {
 }
 CUresult wait_for_other(const DriverTable& table, CUcontext other) noexcept {
   return WaitsForNamed::is_bound() ? WaitsForNamed::call(other) : wait_in(table, other);
+}
+
+// `stream`: as take_failed_work.
+CUresult told_of_failure(GatedTenant& tenant, CUstream stream, CUresult status) noexcept {
+  if (status != CUDA_SUCCESS) return status;
+  return take_failed_work(tenant.identity().id, stream, FailureReader::code) ? CUDA_ERROR_UNKNOWN
+                                                                             : CUDA_SUCCESS;
 }
 
 // The whole context, which is the current one where the call names none, or null.
@@ -37,13 +48,20 @@ struct WaitsForContext {
     CUcontext const asked = named(context...);
     const Waiting waiting = caller.tenant->waiting(asked);
     if (waiting.meets_hung && !waiting.family->wait_until_clear()) return CUDA_ERROR_NOT_READY;
-    if (waiting.lease == nullptr) return Real::call(context...);
-    if (!waiting.for_neighbours) return wait_for_lease(*waiting.lease, asked, context...);
+    GatedTenant& tenant = *caller.tenant;
+    if (waiting.lease == nullptr) {
+      return told_of_failure(tenant, CU_STREAM_LEGACY, Real::call(context...));
+    }
+    if (!waiting.for_neighbours) {
+      return told_of_failure(tenant, CU_STREAM_LEGACY,
+                             wait_for_lease(*waiting.lease, asked, context...));
+    }
     try {
-      return waiting.family->wait_for_all(
+      const CUresult status = waiting.family->wait_for_all(
           [&table = waiting.lease->table(), there = waiting.lease->context()] {
             return wait_in(table, there);
           });
+      return told_of_failure(tenant, CU_STREAM_LEGACY, status);
     } catch (const std::bad_alloc&) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -78,7 +96,12 @@ struct Waits {
         return status == CUDA_ERROR_TIMEOUT ? CUDA_ERROR_NOT_READY : status;
       }
     }
-    return Real::call(handle);
+    const CUresult status = Real::call(handle);
+    if constexpr (std::is_same_v<Handle, CUstream>) {
+      return told_of_failure(*caller.tenant, handle, status);
+    } else {
+      return status;
+    }
   }
   static constexpr RuleRow query_row() { return unguarded<Query>(); }
 };

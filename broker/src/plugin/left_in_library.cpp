@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/left_in_library.hpp"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <exception>
+#include <new>
+
+namespace ctxbroker::detail {
+namespace {
+
+using Address = std::uintptr_t;
+
+bool is_in(const Extent& code, Address address) noexcept {
+  return address >= code.begin && address < code.end;
+}
+template <typename Pointer>
+bool is_in(const Extent& code, Pointer* pointer) noexcept {
+  return is_in(code, reinterpret_cast<Address>(pointer));
+}
+
+// Reads a word that may be gone meanwhile. Zero: it is.
+Address read_word(Address at) noexcept {
+  Address word = 0;
+  const iovec here{&word, sizeof word}, there{reinterpret_cast<void*>(at), sizeof word};
+  const auto length = static_cast<ssize_t>(sizeof word);
+  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == length ? word : 0;
+}
+
+std::string signal_with_handler(const Extent& code) {
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) != 0) continue;
+    const bool with_info = (action.sa_flags & SA_SIGINFO) != 0;
+    if (with_info ? is_in(code, action.sa_sigaction) : is_in(code, action.sa_handler)) {
+      return "a handler of signal " + std::to_string(number) + " is in it";
+    }
+  }
+  return {};
+}
+
+// The C library says where it keeps its threads, and what they were started with, as it tells
+// debuggers. Another one than glibc does not say.
+struct ThreadList {
+  struct Field {
+    std::uint32_t bits, count, offset;
+  };
+  static const Field* find(const char* name) noexcept {
+    return static_cast<const Field*>(dlsym(RTLD_DEFAULT, name));
+  }
+
+  const Address loader = reinterpret_cast<Address>(dlsym(RTLD_DEFAULT, "_rtld_global"));
+  const Field* const used = find("_thread_db_rtld_global__dl_stack_used");
+  const Field* const link = find("_thread_db_pthread_list");
+  const Field* const start = find("_thread_db_pthread_start_routine");
+  explicit operator bool() const noexcept {
+    return loader != 0 && used != nullptr && link != nullptr && start != nullptr;
+  }
+};
+
+// A thread may begin or end meanwhile: then the walk ends early, or meets a word that is gone.
+bool has_thread(const Extent& code) noexcept {
+  const ThreadList list;
+  if (!list) return false;
+  constexpr int most_threads = 100000;
+  const Address head = list.loader + list.used->offset;
+  Address at = read_word(head);
+  for (int i = 0; i < most_threads && at != 0 && at != head; ++i, at = read_word(at)) {
+    const Address start = at - list.link->offset + list.start->offset;
+    if (is_in(code, read_word(start))) return true;
+    // std::thread starts a function of the C++ library with an object: its class is the code's, or
+    // it has a function of the code.
+    const Address argument = read_word(start + sizeof(void*));
+    constexpr Address most_words = 4;
+    for (Address word = 0; argument != 0 && word < most_words; ++word) {
+      if (is_in(code, read_word(argument + word * sizeof(void*)))) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string what_is_left_in(const Extent& code) {
+  if (std::string signal = signal_with_handler(code); !signal.empty()) return signal;
+  if (has_thread(code)) return "a thread that was started in it is still there";
+  if (is_in(code, std::get_terminate())) return "the handler of std::terminate is in it";
+  if (is_in(code, std::get_new_handler())) return "the handler of operator new is in it";
+  return {};
+}
+
+}  // namespace ctxbroker::detail

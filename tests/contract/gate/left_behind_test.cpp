@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Libraries that must not leave the process: something still leads into their code, or a neighbour
+// has closed them once too often. Each case in a child process.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "ctxbroker/broker.hpp"
+#include "support/child_process.hpp"
+#include "support/test_library.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+bool is_in_process(const std::filesystem::path& path) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (library != nullptr) dlclose(library);  // this call's count only
+  return library != nullptr;
+}
+
+// Calls the code, if there is anything that does.
+void use_what_is_left() {
+  raise(SIGUSR1);
+  usleep(50000);
+}
+
+class LeftBehind : public ::testing::TestWithParam<const char*> {
+ protected:
+  LeftBehind() { signal(SIGUSR1, SIG_IGN); }
+  void leave(void* function) const { reinterpret_cast<void (*)()>(function)(); }
+  std::string name() const { return std::string("ctxb_test_leave_") + GetParam(); }
+
+  const std::filesystem::path path = test_library("left_behind");
+};
+
+TEST_P(LeftBehind, DISABLED_InATenantsLibrary) {
+  std::vector<std::string> strikes;
+  BrokerOptions options;
+  options.records = [&](const Record& record) {
+    if (record.topic == std::string("strike")) strikes.push_back(record.text);
+  };
+  Broker broker = Broker::open(options);
+  TenantOptions unloaded;
+  unloaded.unload_at_close = true;
+  Tenant tenant = broker.open_tenant("leaves", unloaded);
+  {
+    const AdoptedLibrary library = tenant.adopt(path);
+    tenant.run(0, [&] { leave(library.symbol(name().c_str())); });
+  }
+  usleep(20000);  // a thread begins
+  tenant.close();
+  const bool stays = GetParam() != std::string("nothing");
+  EXPECT_EQ(is_in_process(path), stays);
+  use_what_is_left();
+  EXPECT_EQ(::testing::Value(strikes, Contains(HasSubstr("left something behind in"))), stays);
+  std::printf("SURVIVED\n");
+}
+
+TEST_P(LeftBehind, DISABLED_WithoutTheBroker) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW);
+  ASSERT_NE(library, nullptr);
+  leave(dlsym(library, name().c_str()));
+  usleep(20000);
+  dlclose(library);
+  use_what_is_left();
+  std::printf("SURVIVED\n");
+}
+
+const auto all_left = ::testing::Values("nothing", "signal", "thread", "cxx_thread");
+INSTANTIATE_TEST_SUITE_P(Cases, LeftBehind, all_left,
+                         [](const auto& info) { return std::string(info.param); });
+
+class LeftBehindTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LeftBehindTest, LibraryThatSomethingLeadsIntoStaysInTheProcess) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  if (std::string(GetParam()).find("thread") != std::string::npos) {
+    GTEST_SKIP() << "threads start in the sanitizer's code";
+  }
+#endif
+  const ChildResult child =
+      run_child(std::string("Cases/LeftBehind.DISABLED_InATenantsLibrary/") + GetParam(),
+                signals_stay_signals);
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  EXPECT_THAT(child.output, HasSubstr("SURVIVED"));
+}
+
+TEST_P(LeftBehindTest, ControlWithoutTheBrokerEndsTheProcess) {
+  const ChildResult child =
+      run_child(std::string("Cases/LeftBehind.DISABLED_WithoutTheBroker/") + GetParam(),
+                signals_stay_signals);
+  const bool survives = GetParam() == std::string("nothing");
+  EXPECT_EQ(child.exit_code == 0, survives) << child.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, LeftBehindTest, all_left,
+                         [](const auto& info) { return std::string(info.param); });
+
+// A neighbour gets the library's handle, and closes it more often than it has opened it.
+void close_too_often(const std::filesystem::path& path) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr);
+  for (int i = 0; i < 3; ++i) dlclose(library);
+}
+
+class ClosedTooOften : public ::testing::TestWithParam<LeaseKind> {};
+
+TEST_P(ClosedTooOften, DISABLED_AdoptedLibraryStays) {
+  Broker broker = Broker::open();
+  Tenant tenant = broker.open_tenant("victim", {LeaseChoice(GetParam())});
+  Tenant neighbour = broker.open_tenant("closes", {LeaseChoice(GetParam())});
+  const std::filesystem::path path = test_library("left_behind");
+  const AdoptedLibrary library = tenant.adopt(path);
+  neighbour.run(0, [&] { close_too_often(path); });
+  EXPECT_TRUE(is_in_process(path));
+  tenant.run(0, [&] { reinterpret_cast<void (*)()>(library.symbol("ctxb_test_leave_nothing"))(); });
+}
+
+TEST(ClosedTooOftenControl, DISABLED_LibraryThatNobodyKeepsIsGone) {
+  const std::filesystem::path path = test_library("careless");
+  ASSERT_NE(dlopen(path.c_str(), RTLD_NOW), nullptr);
+  close_too_often(path);
+  EXPECT_FALSE(is_in_process(path));
+}
+
+INSTANTIATE_TEST_SUITE_P(Leases, ClosedTooOften,
+                         ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
+                                           LeaseKind::green),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+class ClosedTooOftenTest : public ::testing::TestWithParam<LeaseKind> {};
+
+TEST_P(ClosedTooOftenTest, AdoptedLibraryStays) {
+  const ChildResult child = run_child(
+      std::string("Leases/ClosedTooOften.DISABLED_AdoptedLibraryStays/") + to_string(GetParam()));
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+}
+
+TEST(ClosedTooOftenControlTest, LibraryThatNobodyKeepsIsGoneAsAControl) {
+  const ChildResult child =
+      run_child("ClosedTooOftenControl.DISABLED_LibraryThatNobodyKeepsIsGone");
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Leases, ClosedTooOftenTest,
+                         ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
+                                           LeaseKind::green),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+}  // namespace
+}  // namespace ctxbroker
