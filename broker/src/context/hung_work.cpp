@@ -14,6 +14,9 @@ namespace {
 constexpr std::chrono::milliseconds between_looks{20};
 constexpr std::chrono::milliseconds linger{50};  // a thread serves a burst of endings
 constexpr std::chrono::microseconds moment{50};
+// How long a call that makes something has at least, when no tenant has work that could be in the
+// way: the machine may be too busy to make it within a short limit.
+constexpr std::chrono::seconds least_for_a_busy_machine{2};
 
 // Most calls return at once, and whoever sleeps wakes up late: both sides look for a moment first,
 // outside the lock.
@@ -206,15 +209,31 @@ std::optional<CUresult> HungWork::make(MakeRequest request) {
   }
   lock.lock();
   const auto is_over = [&] { return making->done || is_hung(); };
-  wait_until(lock, deadline, [&] {
+  const auto is_decided = [&] {
     return is_over() || (making->probed && longer > std::chrono::milliseconds::zero());
-  });
+  };
+  if (!wait_until(lock, deadline, is_decided) && limit_ < least_for_a_busy_machine) {
+    lock.unlock();
+    const bool is_in_the_way = busy_ == nullptr || is_anybody_busy();
+    lock.lock();
+    if (!is_in_the_way) {
+      wait_until(lock, deadline - limit_ + least_for_a_busy_machine, is_decided);
+    }
+  }
   if (making->probed) wait_until(lock, deadline + longer, is_over);
   if (making->done) return making->status;
   making->left = true;
   ++left_;
   update();
   return std::nullopt;
+}
+
+bool HungWork::is_anybody_busy() const noexcept {
+  try {
+    return !busy_->busy_in(*this).empty();
+  } catch (...) {  // out of memory: it is not known
+    return true;
+  }
 }
 
 // On a thread of its own.

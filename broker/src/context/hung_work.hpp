@@ -203,6 +203,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   template <typename IsOver>
   bool wait_until(Lock& lock, std::chrono::steady_clock::time_point deadline, IsOver&& is_over);
   bool start(Lock& lock);
+  bool is_anybody_busy() const noexcept;
   void make_apart(const std::shared_ptr<Making>& making) noexcept;
   void work(Lock& lock);
   void look(Lock& lock);

@@ -293,6 +293,28 @@ TEST_F(HungWorkTest, MakeMayTakeLongerAfterItsProbe) {
   EXPECT_FALSE(performed) << "nobody waited for it any more";
 }
 
+struct Busy final : BusyTenants {
+  std::vector<std::string> names;
+  std::vector<std::string> busy_in(const HungWork&) override { return names; }
+};
+
+TEST_F(HungWorkTest, MakeOnABusyMachineIsRefusedOnlyBesideWorkOfATenant) {
+  Busy busy;
+  const auto watched = std::make_shared<HungWork>("device 1", limit, &busy);
+  MakeRequest slow;
+  slow.perform = [] {
+    std::this_thread::sleep_for(3 * limit);
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(watched->make(slow), CUDA_SUCCESS);
+  busy.names = {"glow", "blur"};
+  slow.since = Clock::now();
+  EXPECT_EQ(watched->make(slow), std::nullopt);
+  EXPECT_EQ(watched->why_not_made(),
+            "work of tenants glow and blur has not ended within 100 ms on device 1");
+  while (!watched->idle()) std::this_thread::yield();
+}
+
 TEST_F(HungWorkTest, MakeIsLeftBehindWhenAHangBecomesKnown) {
   Making making;
   const auto patient = std::make_shared<HungWork>("device 1", milliseconds(0));  // for ever
