@@ -10,6 +10,8 @@
 #include <exception>
 #include <new>
 
+#include "gate/code_map.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -70,14 +72,16 @@ bool has_thread(const Extent& code) noexcept {
   const Address head = list.loader + list.used->offset;
   Address at = read_word(head);
   for (int i = 0; i < most_threads && at != 0 && at != head; ++i, at = read_word(at)) {
-    const Address start = at - list.link->offset + list.start->offset;
-    if (is_in(code, read_word(start))) return true;
+    const Address place = at - list.link->offset + list.start->offset;
+    const Address start = read_word(place);
+    if (is_in(code, start)) return true;
     // std::thread starts a function of the C++ library with an object: its class is the code's, or
-    // it has a function of the code.
-    const Address argument = read_word(start + sizeof(void*));
-    constexpr Address most_words = 4;
-    for (Address word = 0; argument != 0 && word < most_words; ++word) {
-      if (is_in(code, read_word(argument + word * sizeof(void*)))) return true;
+    // it begins with a function of the code.
+    if (!owner_of_code(reinterpret_cast<const void*>(start)).starts_threads) continue;
+    const Address object = read_word(place + sizeof(void*));
+    if (object == 0) continue;
+    if (is_in(code, read_word(object)) || is_in(code, read_word(object + sizeof(void*)))) {
+      return true;
     }
   }
   return false;
