@@ -16,6 +16,9 @@ struct LeaseRequest {
   std::string wished_by;              // which: "plug-in blur"
   // Names a plug-in of the tenant that uses CU_STREAM_PER_THREAD, which green contexts do not have.
   std::string per_thread_stream;
+  // The tenant's code starts threads that know nothing of guards. They rely on one default stream,
+  // so that all its threads work in one context.
+  bool one_context = false;
 };
 
 // What the device offers.
@@ -30,6 +33,7 @@ struct LeaseOffer {
 struct LeaseDecision {
   LeaseChoice choice;  // never automatic, never worker
   std::string reason;
+  bool one_context = false;  // of a green lease: for all threads
 };
 LeaseDecision decide(const LeaseRequest& request, const LeaseOffer& offer);
 

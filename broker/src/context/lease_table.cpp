@@ -100,6 +100,7 @@ std::shared_ptr<Lease> LeaseTable::make(UsedDevice& used,
     LeaseOffer offer{used.offers_green(), "this driver offers no green contexts"};
     if (family.any()) offer.hung = family.why_not_made();
     LeaseDecision decision = decide(request, offer);
+    decision.one_context = request.one_context;
     if (driver_.devices[static_cast<std::size_t>(request.device)].mps) {
       decision.reason += "; under MPS, so a fault of any client of the MPS server ends it";
     }

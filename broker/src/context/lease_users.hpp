@@ -31,9 +31,11 @@ struct alignas(64) LeaseSlot {
 // as threads that are inside at once.
 //
 // In a shared or private lease every slot has the same context. NVIDIA documents that a green
-// context may be current on one thread at a time, so in a green lease each slot has a context of
-// its own over the same multiprocessors, made when more threads than ever before are inside at
-// once.
+// context may be current on one thread at a time, so in a green lease of a plug-in library each
+// slot has a context of its own over the same multiprocessors, made when more threads than ever
+// before are inside at once. The code of a tenant that the host opened expects one default stream
+// on all its threads, as in a process alone. Its threads without guards have the first context
+// anyhow, and the drivers that were measured let them, so there every slot has the same one.
 class LeaseUsers {
  public:
   static constexpr std::size_t most_slots = 1024;

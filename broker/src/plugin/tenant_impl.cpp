@@ -249,6 +249,7 @@ std::shared_ptr<Lease> TenantImpl::renew(int device) {
   request.asked = order.choice;
   if (!order.by.empty()) request.asked_by = order.by;
   if (options_.per_thread_streams) request.per_thread_stream = identity_->name;
+  request.one_context = true;
   {
     const std::lock_guard lock(mutex_);
     check_open();

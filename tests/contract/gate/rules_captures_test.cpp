@@ -223,7 +223,9 @@ TEST_P(CaptureBesideTest, NeighbourOnAnotherThreadLeavesTheCaptureValid) {
 TEST_P(CaptureBesideTest, GuardInsideTheHostsCaptureLeavesItValid) {
   Tenant inner = open_inner();
   inner.run(0, [] {});
-  const Entered host(raw, raw.retain_primary(0));
+  CUcontext primary = nullptr;
+  check_driver_call("cuDevicePrimaryCtxRetain", &primary, CUdevice{0});
+  check_driver_call("cuCtxPushCurrent_v2", primary);
   for (int time = 0; time < 2; ++time) {
     capture_around([&] {
       inner.run(0, [&] { make_unsafe_calls(); });
@@ -231,6 +233,8 @@ TEST_P(CaptureBesideTest, GuardInsideTheHostsCaptureLeavesItValid) {
     });
     inner.run(0, [&] { EXPECT_EQ(mode_of_thread(), CU_STREAM_CAPTURE_MODE_GLOBAL); });
   }
+  check_driver_call("cuCtxPopCurrent_v2", &primary);
+  check_driver_call("cuDevicePrimaryCtxRelease_v2", CUdevice{0});
   EXPECT_EQ(inner.strikes(), 0U);
 }
 
@@ -255,6 +259,7 @@ TEST_P(CaptureBesideTest, ControlWithoutTheRelaxedModeEndsTheCapture) {
               CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     check_driver_call("cuStreamDestroy_v2", stream);
   });
+  EXPECT_EQ(raw.current(), nullptr);
 }
 
 std::string beside_name(const ::testing::TestParamInfo<BesideCell>& info) {
