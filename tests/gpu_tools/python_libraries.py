@@ -210,10 +210,13 @@ def run_arrangement(name, lease, seconds):
         library = LIBRARIES[name]()
     resetter = Resetter(neighbour, True)
     count = work_beside_resets(library, lambda: tenant.inside("work"), resetter, seconds)
+    if broker is not None:
+        expect(tenant.strikes() == 0, f"{tenant.strikes()} strikes")
     with tenant.inside("close"):
         library.close()
     if broker is not None:
-        expect(tenant.strikes() == 0, f"{tenant.strikes()} strikes")
+        # Numba pops the guard's context, too. The guard puts it back, and counts that.
+        expect(tenant.strikes() <= (name == "numba"), f"{tenant.strikes()} strikes at the end")
         expect(neighbour.strikes() > 0, "no reset reached the gate")
         neighbour.close()
         tenant.close()

@@ -6,9 +6,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <new>
+#include <thread>
 
 #include "gate/code_map.hpp"
 
@@ -87,11 +89,22 @@ bool has_thread(const Extent& code) noexcept {
   return false;
 }
 
+// A thread that nobody joins may be at its very end.
+bool keeps_thread(const Extent& code) noexcept {
+  constexpr std::chrono::milliseconds patience{100}, nap{1};
+  const auto begin = std::chrono::steady_clock::now();
+  while (has_thread(code)) {
+    if (std::chrono::steady_clock::now() - begin > patience) return true;
+    std::this_thread::sleep_for(nap);
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string what_is_left_in(const Extent& code) {
   if (std::string signal = signal_with_handler(code); !signal.empty()) return signal;
-  if (has_thread(code)) return "a thread that was started in it is still there";
+  if (keeps_thread(code)) return "a thread that was started in it is still there";
   if (is_in(code, std::get_terminate())) return "the handler of std::terminate is in it";
   if (is_in(code, std::get_new_handler())) return "the handler of operator new is in it";
   return {};
