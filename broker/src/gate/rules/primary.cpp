@@ -187,9 +187,8 @@ CUresult get_flags(unsigned* flags) noexcept {
   const bool follows = alone_in_context(caller);
   return caller.tenant->with_primary(device, [&](const PrimaryView& view) {
     if (view.flags && !follows) *flags = *view.flags;
-    // The driver maps host memory in a primary whose flags were set, whatever they are. In a
-    // private context it does not say so, and the runtime library passes that on.
-    if (view.flags || follows) *flags |= CU_CTX_MAP_HOST;
+    // The driver maps host memory in a primary, whatever it was asked for.
+    *flags |= CU_CTX_MAP_HOST;
     return CUDA_SUCCESS;
   });
 }
