@@ -105,7 +105,7 @@ TEST_P(HungChildTest, DISABLED_MemoryWaitsForHungWorkInOtherContexts) {
   const LeaseKind other =
       GetParam() == LeaseKind::private_own ? LeaseKind::shared : LeaseKind::private_own;
   {
-    PluginInstance slow = active("rests", GetParam()), behind = twin(other);
+    PluginInstance slow = active("lingers", GetParam()), behind = twin(other);
     Graph graph(broker, {&slow, &behind}, test_sizes);
     error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
     EXPECT_EQ(slow.lease().state, LeaseState::hung);
