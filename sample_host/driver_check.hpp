@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the driver answers at all. A driver whose kernel module is in a bad state may never
+// Checks that the driver answers at all. A driver whose kernel module is in a bad state may never
 // return from its first call.
 #pragma once
 

@@ -78,7 +78,7 @@ class CuPy:
         return self.cupy.asnumpy(there)
 
     def close(self):
-        # What the library keeps would else be freed when the process ends, behind the tenant's end.
+        # Frees what the library keeps, which the process's end would free after the tenant's close.
         self.kernel = None
         self.cupy.fft.config.get_plan_cache().clear()
         self.cupy.clear_memo()

@@ -33,12 +33,12 @@ static_assert(sizeof(GuardStorage) == 256, "part of the ABI");
 /// each time.)
 ///
 /// Any number of threads can use one lease. Up to 1,024 of them are inside at once, and a further
-/// one waits until another thread leaves. In a green lease, each thread inside has a green context
-/// of its own, made when it is needed (about 5 MiB of device memory). Such a lease makes up to 64,
-/// or as many as the device has memory for; a further thread waits. A thread that is already inside
-/// another lease does not wait; it gets one more green context instead. A thread waits no longer
-/// than BrokerOptions::end_timeout. The error then says how many threads are inside, why no other
-/// one gets in, and what plug-ins run.
+/// one waits until another thread leaves, no longer than BrokerOptions::end_timeout. The error then
+/// says how many threads are inside, why no other one gets in, and what plug-ins run.
+///
+/// All threads in a tenant's lease work in one context, and so share its default stream. NVIDIA
+/// documents that a green context may be current on one thread at a time, but the drivers that we
+/// tried do not insist on it.
 class CTXB_API Guard {
  public:
   /// Enters the lease.

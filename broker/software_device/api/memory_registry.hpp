@@ -64,8 +64,8 @@ struct Block {
   const std::unique_ptr<ManagedAdvice> advice;  // of managed memory; else null
   std::shared_ptr<SharedFile> file;             // that other processes show too; null: none does
   unsigned opens = 0;                           // of opened memory, not yet closed
-  // Of registered memory: new memory that the system gave where the registration still is, because
-  // the application has freed its own. Nobody uses it, and it goes with the registration.
+  // New memory that the system gave where a registration still is, because the application has
+  // freed the registered memory. Nobody uses it, and it goes with the registration.
   std::vector<std::shared_ptr<Block>> covered;
 
   bool on_device() const noexcept { return kind != Kind::pinned && kind != Kind::registered; }

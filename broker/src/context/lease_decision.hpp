@@ -25,8 +25,8 @@ struct LeaseRequest {
 struct LeaseOffer {
   bool green = false;
   std::string no_green;  // why it offers no green contexts
-  // What hangs in the family of its primary context, where the driver makes no green context and
-  // loads no module then. Empty: nothing is known to hang.
+  // Names what hangs in the family of its primary context. The driver makes no green context there
+  // and loads no module meanwhile. Empty: nothing is known to hang.
   std::string hung = {};
 };
 

@@ -42,7 +42,7 @@ class LeaseUsers {
   // Of a green lease. A green context takes about 5 MiB of device memory.
   static constexpr std::size_t most_green_contexts = 64;
 
-  // What the lease does for its users, by functions that get `self`.
+  // Functions of the lease for its users. They get `self`.
   struct Room {
     // How long a thread waits for a slot. Zero: as long as it takes.
     std::chrono::milliseconds limit{0};

@@ -80,7 +80,7 @@ struct GraphFunction {
   }
 };
 
-// Of all graphs, because their handles are valid in all of the process.
+// Holds the functions of all graphs, because their handles are valid in the whole process.
 struct GraphFunctions {
   std::mutex mutex;
   std::set<GraphFunction> all;

@@ -347,7 +347,7 @@ CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant), loading_
     // New objects belong to the tenant whose library is being loaded, or to the host.
     if (changes != process.changes) update(process, present, changes, process.changing);
     if (way == Way::leaves) {
-      // What the host had before it goes on using.
+      // The host goes on using the libraries that it had before.
       for (Object& one : process.objects) {
         if (one.tenant == &tenant && one.was_hosts) one.tenant = nullptr;
       }

@@ -28,7 +28,7 @@ LoadedFile load_driver_past_gate(const std::filesystem::path& name);
 // copies of this library, the first one has the gate.
 GateState enforce_gate(const std::string& driver_path);
 
-// As GateInfo's, of the gate that was found. Any thread.
+// Return what GateInfo says of these, for the gate that was found. Any thread.
 int cuda_version_of_gate() noexcept;
 std::vector<UnknownFunction> unknown_functions();
 

@@ -34,7 +34,7 @@ std::string cleaned(std::string text) {
 // "the table cannot be read", or the exception's type.
 std::string words_of_exception() {
   const std::type_info* const type = abi::__cxa_current_exception_type();
-  // What ends a thread may not be caught a second time.
+  // The end of a thread may not be caught a second time.
   if (type == nullptr) return "the end of its thread (pthread_exit), or one of another language";
   try {
     throw;
@@ -92,8 +92,8 @@ std::string make_text(const char* file, bool is_opened, const std::string& words
 void* (*volatile const opens)(const char*, int) = dlopen;
 int (*volatile const closes)(void*) = dlclose;
 
-// What a C++ destructor throws does not come out of dlclose: the C library's way to it cannot be
-// unwound, and so the process ends where it is thrown. The handler names the library then.
+// An exception of a C++ destructor does not leave dlclose: the C library's frames below it cannot
+// be unwound, and so the process ends where it is thrown. The handler names the library then.
 struct Closing {
   const TenantIdentity* tenant;
   const char* file;

@@ -11,7 +11,8 @@ namespace ctxbroker::detail {
 // hangs. These functions end the process instead, as any uncaught exception does (std::terminate),
 // after a record and a line to standard error that name the library. Any thread.
 
-// As dlopen and dlclose. `file`: the library, as the text names it. `tenant`: null: none.
+// Call dlopen and dlclose. The text names the library as `file`. `tenant` is null if the library
+// belongs to no tenant.
 void* open_or_end(const char* file, int mode, const TenantIdentity* tenant) noexcept;
 void close_or_end(void* library, const char* file, const TenantIdentity* tenant) noexcept;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts as tenants know them. Several contexts can stand behind a lease: a green one has one for
-// each thread that is inside at once, and the memory of a green lease is the primary's. A tenant
+// Contexts as tenants know them. Several contexts can stand behind a lease: the green lease of a
+// plug-in library has one for each thread that is inside at once, and the memory of every green
+// lease is the primary's. A tenant
 // knows the lease by one handle, that of its first context, which works in every call.
 #pragma once
 

@@ -15,10 +15,10 @@ class Instance;
 class StateStreams;
 struct TenantIdentity;
 
-// What a plug-in knows an instance by. It is never freed, and no other instance gets its address: a
-// thread of the plug-in may call at any time, also when the instance has ended. Such a call is
-// refused, and counts as a strike of the plug-in. It takes about 130 bytes for each instance that
-// the process has ever had.
+// The handle by which a plug-in knows an instance. It is never freed, and no other instance gets
+// its address: a thread of the plug-in may call at any time, also when the instance has ended. Such
+// a call is refused, and counts as a strike of the plug-in. It takes about 130 bytes for each
+// instance that the process has ever had.
 class HostSide {
  public:
   // The texts are of lasting(). Throws std::bad_alloc.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a library has left in the process that leads into its code, and that the driver and the
-// gate know nothing of.
+// Finds what leads into the code of a library and was left in the process: signal handlers, threads
+// and handlers of the C++ library, of which the driver and the gate know nothing.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files a library needs, read from the files alone: nothing is loaded.
+// The files that a library needs, read from the files alone: nothing is loaded.
 //
 // A process keeps one library for each SONAME. Where two plug-ins bring different versions of one,
 // the second plug-in gets the first one's, and the system's loader says nothing.

@@ -83,7 +83,8 @@ WorkerOptions worker_options(const WorkerGraphOptions& given,
   return options;
 }
 
-// As they hold for each process. The host may change its folder before the next one starts.
+// Completes the options with what holds for each process. The host may change its folder before the
+// next one starts.
 WorkerGraphOptions completed(WorkerGraphOptions options) {
   const BrokerImpl* const broker =
       options.broker != nullptr ? &Access::of(*options.broker) : nullptr;

@@ -412,7 +412,7 @@ TEST_P(LateCallTest, AStreamThatIsUsedAfterSaveOrLoadIsRefusedAndStruck) {
   EXPECT_EQ(instance.save_state(), state);
 }
 
-// What a loss has taken is not forgotten by the plug-in.
+// A plug-in has not forgotten the memory that a loss has taken.
 class LossInDeactivateTest : public LateCallTest {};
 
 TEST_P(LossInDeactivateTest, ALossBesideDeactivateIsNoStrike) {

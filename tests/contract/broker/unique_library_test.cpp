@@ -19,7 +19,7 @@ std::string id_of(const PluginLibrary& library) {
   return library.plugins().front().id;
 }
 
-// What the library itself gives to whoever loads it without the broker.
+// Returns the descriptor that the library gives to a program without the broker.
 const ctxb_plugin_descriptor* described_by(const std::string& name) {
   void* const library = dlopen(test_plugin(name).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return nullptr;

@@ -24,7 +24,7 @@ struct Driver : DriverFunctions {
 // The driver that CTXBROKER_DRIVER names (software unless it says nvidia), opened once.
 const Driver& driver();
 
-// As it says itself: 13000.
+// Returns the version that the driver says: 13000, for example.
 int driver_version();
 
 // The file of the software device that was built with these tests.

@@ -152,7 +152,8 @@ TEST_F(ShieldFacts, AFunctionOfThePrimaryRunsInAGreenContext) {
   EXPECT_EQ(word_at(address), 2u);
 }
 
-// NVIDIA documents one thread at a time; this driver lets two work. The broker relies on neither.
+// NVIDIA documents one thread at a time; this driver lets two work. The broker relies on it for the
+// threads of a tenant, and not for those of plug-in libraries.
 TEST_F(ShieldFacts, TwoThreadsUseOneGreenContextWithoutAnError) {
   const Green made = green_over_all();
   const CUfunction add = function("add_one");

@@ -239,7 +239,7 @@ TEST_P(CaptureTest, EachOfManyTenantsGivesBackItsMemory) {
   EXPECT_EQ(gone, 20U);
 }
 
-// What the runtime library does when it is unloaded may make contexts current, too.
+// The runtime library may make contexts current, too, when it is unloaded.
 TEST_P(CaptureTest, CloseLeavesNothingPutOff) {
   const AttackTarget nothing{};
   tenant.run(0, [&] {

@@ -184,7 +184,7 @@ class OlderDriverTest : public OtherDriverTest {
   }
 };
 
-// As with the driver alone.
+// The driver alone does the same.
 TEST_F(OlderDriverTest, FunctionThatTheDriverLacksIsNotThere) {
   ASSERT_EQ(drivers_own("cuGraphGetId"), nullptr);
   void* const gate = dlopen("libcuda.so.1", RTLD_NOW);

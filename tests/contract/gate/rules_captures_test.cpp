@@ -164,7 +164,7 @@ class CaptureBesideTest : public CapturesTest, public ::testing::WithParamInterf
     check_driver_call("cuStreamDestroy_v2", stream);
     check_driver_call("cuMemFree_v2", memory);
   }
-  // What the driver refuses to a thread that captures.
+  // Makes the calls that the driver refuses to a thread that captures.
   static void make_unsafe_calls() {
     CUdeviceptr memory = 0;
     void* pinned = nullptr;

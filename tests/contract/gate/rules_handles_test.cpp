@@ -130,7 +130,7 @@ TEST_P(HandlesTest, PrimaryIsActiveOnceItIsMadeCurrentAsTheRuntimeLibraryDoes) {
   });
 }
 
-// As cudaGetDeviceFlags and cudaSetDeviceFlags ask and set them.
+// Asks and sets them as cudaGetDeviceFlags and cudaSetDeviceFlags do.
 TEST_P(HandlesTest, FlagsOfTheContextAreThoseOfAPrimary) {
   Tenant tenant = open("flags");
   tenant.run(0, [] {});  // from now on, the broker keeps the primary active

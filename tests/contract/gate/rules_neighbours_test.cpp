@@ -42,7 +42,7 @@ class NeighboursThingsTest : public RulesTest, public ::testing::WithParamInterf
       return status;
     });
   }
-  // Of the owner: it records an event.
+  // Makes the owner's graph, which records an event.
   CUgraph make_graph(CUevent event) {
     CUgraph graph = nullptr;
     CUgraphNode node = nullptr;
@@ -162,7 +162,7 @@ TEST_P(ImportedMemoryTest, OwnMemoryCountsUntilItsImportIsReleased) {
       const std::size_t before = raw.free_memory();
       const Physical imported = import(way == 0 ? file : copy);
       check_driver_call("cuMemRelease", memory);
-      // As a control. The software device counts memory with the handle that it was made with.
+      // This is a control. The software device counts memory with the handle that it was made with.
       EXPECT_TRUE(driver_is_software() || raw.free_memory() <= before) << "it is still taken";
       EXPECT_EQ(create(&more), CUDA_ERROR_OUT_OF_MEMORY) << way;
       check_driver_call("cuMemRelease", imported);

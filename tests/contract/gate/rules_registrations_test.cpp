@@ -80,7 +80,7 @@ TEST_P(RegistrationsTest, NeighboursMemoryComesFromOtherPages) {
 TEST_P(RegistrationsTest, RegistrationThatAnothersCoversIsToldWithItsHolder) {
   leave_registrations(mib, false);
   ASSERT_FALSE(left.empty());
-  // As if the neighbour's allocator had got these addresses.
+  // Does as if the neighbour's allocator had got these addresses.
   void* const same = mmap(left[0], mib, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   ASSERT_EQ(same, left[0]);

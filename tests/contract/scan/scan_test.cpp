@@ -69,7 +69,7 @@ TEST_F(ScanTest, LibrariesThatNeedDifferentVersionsOfAnotherAreNamed) {
       AllOf(HasSubstr("different versions of libctxb_test_versioned.so.1: \""),
             HasSubstr("version_1/libctxb_test_versioned.so.1\" (a.so, c.so); \""),
             HasSubstr("version_2/libctxb_test_versioned.so.1\" (b.so)."), HasSubstr("in workers")));
-  // What a user disables, or what is not there, needs nothing.
+  // A library that a user disables, or that is not there, needs nothing.
   set_library_enabled(folder / "b.so", false, options());
   EXPECT_THAT(scan(options()).notes, IsEmpty());
 }

@@ -269,7 +269,7 @@ TEST_F(HungWorkTest, MakeThatDoesNotReturnIsLeftBehindAndUndone) {
   EXPECT_FALSE(family->any());
 }
 
-// What takes long although no work is in the way is a compiler, for example.
+// A compiler, for example, takes long although no work is in the way.
 TEST_F(HungWorkTest, MakeMayTakeLongerAfterItsProbe) {
   MakeRequest one;
   one.probe = [] {};

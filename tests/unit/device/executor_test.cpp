@@ -126,7 +126,8 @@ TEST(ExecutorTest, AHostFunctionThatEndsItsThreadLeavesTheNextOnesAThread) {
   }
 }
 
-// As with NVIDIA's driver. A death test forks, and the child has none of this process's threads.
+// NVIDIA's driver ends the process, too. A death test forks, and the child has none of this
+// process's threads.
 TEST(ExecutorDeathTest, AnExceptionOfAHostFunctionEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(reports_of([]() -> CUresult { throw std::runtime_error("careless"); }), "careless");
