@@ -22,10 +22,12 @@ static struct link_map own_map(void) {
 
 /* What the pages there may be used for; 0: they are not of this library. */
 static int access_of(uintptr_t address) {
-  const char* const base = (const char*)&__ehdr_start;
+  /* To the compiler, the library is no larger than its header. */
+  uintptr_t base = (uintptr_t)&__ehdr_start;
+  __asm__("" : "+r"(base));
   const ElfW(Phdr)* parts = (const ElfW(Phdr)*)(base + __ehdr_start.e_phoff);
   for (unsigned i = 0; i < __ehdr_start.e_phnum; ++i) {
-    const uintptr_t begin = (uintptr_t)base + parts[i].p_vaddr;
+    const uintptr_t begin = base + parts[i].p_vaddr;
     if (parts[i].p_type != PT_LOAD || address < begin || address - begin >= parts[i].p_memsz) {
       continue;
     }
