@@ -158,6 +158,7 @@ EXCUSED = {"static.exports"}
 LEFT_OUT = {
     "arrival": "it is no plug-in",
     "arrival_slow": "it is no plug-in",
+    "avutil_device": "it is no plug-in, but FFmpeg's code in a tenant",
     "bare_threads": "it is no plug-in",
     "behaviours_third": "a copy of behaviours",
     "behaviours_twin": "a copy of behaviours",
