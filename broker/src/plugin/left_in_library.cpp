@@ -2,6 +2,8 @@
 #include "plugin/left_in_library.hpp"
 
 #include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -47,20 +49,24 @@ std::string signal_with_handler(const Extent& code) {
   return {};
 }
 
-// The C library says where it keeps its threads, and what they were started with, as it tells
-// debuggers. Another one than glibc does not say.
-struct ThreadList {
-  struct Field {
-    std::uint32_t bits, count, offset;
-  };
-  static const Field* find(const char* name) noexcept {
-    return static_cast<const Field*>(dlsym(RTLD_DEFAULT, name));
-  }
+// The C library says where it keeps its threads and keys, as it tells debuggers. Another one than
+// glibc does not say.
+struct Field {
+  std::uint32_t bits, count, offset;
+};
+const Field* find_field(const char* name) noexcept {
+  return static_cast<const Field*>(dlsym(RTLD_DEFAULT, name));
+}
+Address find_variable(const char* name) noexcept {
+  return reinterpret_cast<Address>(dlsym(RTLD_DEFAULT, name));
+}
 
-  const Address loader = reinterpret_cast<Address>(dlsym(RTLD_DEFAULT, "_rtld_global"));
-  const Field* const used = find("_thread_db_rtld_global__dl_stack_used");
-  const Field* const link = find("_thread_db_pthread_list");
-  const Field* const start = find("_thread_db_pthread_start_routine");
+// The threads, and what they were started with.
+struct ThreadList {
+  const Address loader = find_variable("_rtld_global");
+  const Field* const used = find_field("_thread_db_rtld_global__dl_stack_used");
+  const Field* const link = find_field("_thread_db_pthread_list");
+  const Field* const start = find_field("_thread_db_pthread_start_routine");
   explicit operator bool() const noexcept {
     return loader != 0 && used != nullptr && link != nullptr && start != nullptr;
   }
@@ -100,7 +106,31 @@ bool keeps_thread(const Extent& code) noexcept {
   return false;
 }
 
+// The keys. A key is in use when its sequence number is odd.
+struct KeyTable {
+  const Address first = find_variable("__pthread_keys");
+  const Field* const all = find_field("_thread_db___pthread_keys");
+  const Field* const sequence = find_field("_thread_db_pthread_key_struct_seq");
+  const Field* const destructor = find_field("_thread_db_pthread_key_struct_destr");
+  explicit operator bool() const noexcept {
+    return first != 0 && all != nullptr && sequence != nullptr && destructor != nullptr;
+  }
+};
+
 }  // namespace
+
+int delete_left_keys(const Extent& code) noexcept {
+  const KeyTable keys;
+  if (!keys) return 0;
+  int deleted = 0;
+  for (pthread_key_t key = 0; key < keys.all->count; ++key) {
+    const Address at = keys.first + std::size_t{key} * (keys.all->bits / CHAR_BIT);
+    const bool is_used = (read_word(at + keys.sequence->offset) & 1) != 0;
+    if (!is_used || !is_in(code, read_word(at + keys.destructor->offset))) continue;
+    if (pthread_key_delete(key) == 0) ++deleted;
+  }
+  return deleted;
+}
 
 std::string what_is_left_in(const Extent& code) {
   if (std::string signal = signal_with_handler(code); !signal.empty()) return signal;

@@ -17,6 +17,9 @@
 namespace ctxbroker::detail {
 namespace {
 
+// A plug-in that closes another one's library too often takes these, and not the last count.
+constexpr int spare_counts = 8;
+
 bool is_this_program(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::equivalent(path, "/proc/self/exe", error) && !error;
@@ -128,16 +131,27 @@ boost::dll::shared_library load_library(const std::filesystem::path& canonical,
                     what_to_do(text, canonical) + hint,
                 {.call = "dlopen", .tenant = library_name(canonical)});
   }
-  dlclose(opened);  // this call's count only
+  // This call's own count is one of them.
+  for (int count = 1; count < spare_counts; ++count) {
+    dlopen(canonical.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  }
   return library;
 }
 
-void unload_library(boost::dll::shared_library& library, const std::filesystem::path& canonical,
+bool unload_library(boost::dll::shared_library& library, const std::filesystem::path& canonical,
                     const TenantIdentity* tenant) noexcept {
-  // Destructors run in the last of these two.
-  void* const last = dlopen(canonical.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  // Destructors run in the close that takes the last count.
+  void* const handle = dlopen(canonical.c_str(), RTLD_NOW | RTLD_NOLOAD);
   library.unload();
-  if (last != nullptr) close_or_end(last, canonical.c_str(), tenant);
+  if (handle == nullptr) return false;
+  for (int count = 0; count < spare_counts; ++count) {
+    close_or_end(handle, canonical.c_str(), tenant);
+    void* const still_there = dlopen(canonical.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (still_there == nullptr) return false;
+    dlclose(still_there);
+  }
+  close_or_end(handle, canonical.c_str(), tenant);
+  return true;
 }
 
 void keep_resident(const std::filesystem::path& canonical) noexcept {

@@ -27,11 +27,13 @@ std::string library_name(const std::filesystem::path& path);
 // Loads the library with all symbols resolved and without exporting its symbols to others. Throws
 // Error (plugin_load) with the loader's text. Ends the process, with the library's name, if a
 // static constructor throws. `hint`: what else may be the reason, for the end of the error's text.
+// The image stays if others close it a few times too often.
 boost::dll::shared_library load_library(const std::filesystem::path& canonical,
                                         const TenantIdentity* tenant = nullptr,
                                         const std::string& hint = {});
-// Lets it go. Ends the process, with the library's name, if a static destructor throws.
-void unload_library(boost::dll::shared_library& library, const std::filesystem::path& canonical,
+// Lets it go. Returns false if others have closed it too often. Ends the process, with the
+// library's name, if a static destructor throws.
+bool unload_library(boost::dll::shared_library& library, const std::filesystem::path& canonical,
                     const TenantIdentity* tenant) noexcept;
 
 // Keeps the image in the process until the process ends, whoever closes it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/tenant_impl.hpp"
 
+#include <cstdio>
 #include <list>
 #include <utility>
 
@@ -206,10 +207,22 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
   const ScopedSpan span(SpanCategory::load, "dlclose", identity_->name.c_str(), identity_->id);
   const RunningNote note(nullptr, lasting(library.path.native()), "dlclose");
-  unload_library(library.library, library.path, identity_.get());
+  if (!unload_library(library.library, library.path, identity_.get()) && unload) {
+    identity_->log(Severity::warning, "tenant", [&] {
+      return "somebody has closed " + library.path.string() +
+             " more often than they opened it; it stayed in the process until now all the same";
+    });
+  }
   // Another tenant's handle, or the process, may keep it.
   if (unload && extent_at(reinterpret_cast<const void*>(library.code.begin)) != library.code) {
     remove_library_code(library.code.begin);
+    if (const int keys = delete_left_keys(library.code); keys > 0) {
+      char text[512];
+      std::snprintf(text, sizeof text,
+                    "left %d key(s) of pthread_key_create that lead into %s; they were deleted",
+                    keys, library.path.c_str());
+      strike(*identity_, nullptr, "dlclose", text);
+    }
   }
 }
 

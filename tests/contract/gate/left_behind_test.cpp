@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
@@ -75,6 +77,78 @@ TEST_P(LeftBehind, DISABLED_WithoutTheBroker) {
   std::printf("SURVIVED\n");
 }
 
+// A key does not keep the library: it is deleted with it.
+class LeftKey : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr const char* deleted = "key_that_is_deleted";
+  const std::filesystem::path path = test_library("left_behind");
+  // On a thread that ends after the library, as a pool of the host's would.
+  template <typename Leave, typename Close>
+  void leave_on_a_thread(Leave&& leave, Close&& close) {
+    std::promise<void> left, closed;
+    std::thread thread([&] {
+      leave();
+      left.set_value();
+      closed.get_future().wait();
+    });
+    left.get_future().wait();
+    close();
+    closed.set_value();
+    thread.join();
+    std::printf("SURVIVED\n");
+  }
+  std::string name() const { return std::string("ctxb_test_leave_") + GetParam(); }
+};
+
+TEST_P(LeftKey, DISABLED_InATenantsLibrary) {
+  std::vector<std::string> strikes;
+  BrokerOptions options;
+  options.records = [&](const Record& record) {
+    if (record.topic == std::string("strike")) strikes.push_back(record.text);
+  };
+  Broker broker = Broker::open(options);
+  TenantOptions unloaded;
+  unloaded.unload_at_close = true;
+  Tenant tenant = broker.open_tenant("leaves", unloaded);
+  const auto leave = [&] {
+    const AdoptedLibrary library = tenant.adopt(path);
+    tenant.run(0, [&] { reinterpret_cast<void (*)()>(library.symbol(name().c_str()))(); });
+  };
+  leave_on_a_thread(leave, [&] { tenant.close(); });
+  EXPECT_FALSE(is_in_process(path));
+  EXPECT_EQ(tenant.strikes(), GetParam() == std::string(deleted) ? 0u : 1u);
+  EXPECT_EQ(::testing::Value(strikes, Contains(HasSubstr("1 key(s)"))),
+            GetParam() != std::string(deleted));
+}
+
+TEST_P(LeftKey, DISABLED_WithoutTheBroker) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW);
+  ASSERT_NE(library, nullptr);
+  leave_on_a_thread([&] { reinterpret_cast<void (*)()>(dlsym(library, name().c_str()))(); },
+                    [&] { dlclose(library); });
+}
+
+const auto all_keys = ::testing::Values("key", "key_that_is_deleted");
+INSTANTIATE_TEST_SUITE_P(Cases, LeftKey, all_keys,
+                         [](const auto& info) { return std::string(info.param); });
+
+class LeftKeyTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LeftKeyTest, ThreadEndsAfterTheLibraryOfItsKey) {
+  const ChildResult child =
+      run_child(std::string("Cases/LeftKey.DISABLED_InATenantsLibrary/") + GetParam());
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  EXPECT_THAT(child.output, HasSubstr("SURVIVED"));
+}
+
+TEST_P(LeftKeyTest, ControlWithoutTheBrokerEndsTheProcess) {
+  const ChildResult child =
+      run_child(std::string("Cases/LeftKey.DISABLED_WithoutTheBroker/") + GetParam());
+  EXPECT_EQ(child.exit_code == 0, GetParam() == std::string("key_that_is_deleted")) << child.output;
+}
+INSTANTIATE_TEST_SUITE_P(Cases, LeftKeyTest, all_keys,
+                         [](const auto& info) { return std::string(info.param); });
+
 const auto all_left = ::testing::Values("nothing", "signal", "thread", "cxx_thread");
 INSTANTIATE_TEST_SUITE_P(Cases, LeftBehind, all_left,
                          [](const auto& info) { return std::string(info.param); });
@@ -132,6 +206,28 @@ TEST(ClosedTooOftenControl, DISABLED_LibraryThatNobodyKeepsIsGone) {
   EXPECT_FALSE(is_in_process(path));
 }
 
+TEST_P(ClosedTooOften, DISABLED_LibraryThatIsToBeUnloadedStaysUntilItsTenantCloses) {
+  std::vector<std::string> said;
+  BrokerOptions recorded;
+  recorded.records = [&](const Record& record) { said.push_back(record.text); };
+  Broker broker = Broker::open(recorded);
+  TenantOptions options{LeaseChoice(GetParam())};
+  options.unload_at_close = true;
+  Tenant tenant = broker.open_tenant("victim", options);
+  Tenant neighbour = broker.open_tenant("closes", options);
+  const std::filesystem::path path = test_library("left_behind");
+  {
+    const AdoptedLibrary library = tenant.adopt(path);
+    neighbour.run(0, [&] { close_too_often(path); });
+    ASSERT_TRUE(is_in_process(path));
+    tenant.run(0,
+               [&] { reinterpret_cast<void (*)()>(library.symbol("ctxb_test_leave_nothing"))(); });
+  }
+  tenant.close();
+  EXPECT_FALSE(is_in_process(path));
+  EXPECT_THAT(said, Contains(HasSubstr("more often than they opened it")));
+}
+
 INSTANTIATE_TEST_SUITE_P(Leases, ClosedTooOften,
                          ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
                                            LeaseKind::green),
@@ -142,6 +238,14 @@ class ClosedTooOftenTest : public ::testing::TestWithParam<LeaseKind> {};
 TEST_P(ClosedTooOftenTest, AdoptedLibraryStays) {
   const ChildResult child = run_child(
       std::string("Leases/ClosedTooOften.DISABLED_AdoptedLibraryStays/") + to_string(GetParam()));
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+}
+
+TEST_P(ClosedTooOftenTest, LibraryThatIsToBeUnloadedStaysUntilItsTenantCloses) {
+  const ChildResult child = run_child(
+      std::string(
+          "Leases/ClosedTooOften.DISABLED_LibraryThatIsToBeUnloadedStaysUntilItsTenantCloses/") +
+      to_string(GetParam()));
   EXPECT_EQ(child.exit_code, 0) << child.output;
 }
 
