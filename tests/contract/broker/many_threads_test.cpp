@@ -69,6 +69,27 @@ TEST_P(ManyThreadsTest, HundredThreadsTakeTurnsInOneLease) {
   tenant.close();
 }
 
+// The control for rules_handles_test.cpp: without the gate, the threads of a plug-in library get
+// other handles of a green lease than the one that they retained.
+TEST_P(ManyThreadsTest, ThreadsOfAPluginLibraryHaveTheDriversHandlesWithoutTheGate) {
+  if (GetParam() != LeaseKind::green) GTEST_SKIP() << "the threads have one context there";
+  PluginInstance first = active("meets", GetParam()), second = active("meets", GetParam());
+  std::atomic<int> wrong{0};
+  const auto use = [&](PluginInstance& instance) {
+    try {
+      run({&instance});
+    } catch (const Error& error) {
+      if (std::string(error.what()).find("not the one that was retained") != std::string::npos) {
+        ++wrong;
+      }
+    }
+  };
+  std::jthread other([&] { use(first); });
+  use(second);
+  other.join();
+  EXPECT_EQ(wrong, 1);
+}
+
 // Eight threads enter while another one closes the tenant and opens the next one.
 TEST_P(ManyThreadsTest, ATenantIsClosedAndOpenedAgainWhileThreadsEnter) {
   const int rounds = GetParam() == LeaseKind::private_own ? 100 : 1000;

@@ -13,7 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "ctxbroker/graph.hpp"
 #include "rules_fixture.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -177,6 +179,32 @@ TEST_P(HandlesTest, CurrentContextIsTheRetainedOneOnEveryThread) {
   });
   EXPECT_EQ(real.size(), 1U) << "the code of a tenant has one context on all its threads";
   EXPECT_EQ(tenant.strikes(), 0U);
+}
+
+// In a green lease each of the threads has a context of its own. An event of the context follows
+// the work in all of them.
+TEST_P(HandlesTest, ThreadsOfAPluginLibraryKnowTheLeaseByOneHandle) {
+  setenv("CTXB_TEST_DRIVER", "libcuda.so.1", 1);  // the gate
+  constexpr ActivationSizes sizes{16, 16, 0, false};
+  const PluginLibrary library = broker.load(test_library("behaviours"));
+  std::vector<PluginInstance> instances;
+  for (int i = 0; i < 2; ++i) {
+    instances.push_back(
+        broker.create(library, "meets", {Placement(0), LeaseChoice(GetParam()), 0}));
+    instances.back().activate(sizes);
+  }
+  const auto use = [&](PluginInstance& instance) {
+    std::vector<float> input(16 * 16 * 4), output(input.size());
+    JobInfo job;
+    job.width = job.height = 16;
+    EXPECT_NO_THROW(
+        Graph(broker, {&instance}, sizes, {}).process(input.data(), output.data(), job));
+  };
+  for (int round = 0; round < 3; ++round) {
+    std::jthread other([&] { use(instances[0]); });
+    use(instances[1]);
+  }
+  for (const PluginInstance& one : instances) EXPECT_EQ(one.metrics().strikes, 0U);
 }
 
 TEST_P(HandlesTest, EveryQuestionAnswersTheSameContext) {
