@@ -215,8 +215,7 @@ def run_arrangement(name, lease, seconds):
     with tenant.inside("close"):
         library.close()
     if broker is not None:
-        # Numba pops the guard's context, too. The guard puts it back, and counts that.
-        expect(tenant.strikes() <= (name == "numba"), f"{tenant.strikes()} strikes at the end")
+        expect(tenant.strikes() == 0, f"{tenant.strikes()} strikes at the end")
         expect(neighbour.strikes() > 0, "no reset reached the gate")
         neighbour.close()
         tenant.close()

@@ -11,11 +11,14 @@ class Tenant;
 
 namespace detail {
 
+struct GuardFrame;
+
 // What a guard keeps. Its contents are the broker's own; its size stays the same as long as the
 // library's SONAME does.
 struct GuardStorage {
-  bool entered;  // false: another guard of the same lease was around it already
-  alignas(void*) unsigned char frame[248];
+  bool entered;       // false: another guard of the same lease was around it already
+  GuardFrame* frame;  // if it was entered
+  void* reserved[30];
 };
 static_assert(sizeof(GuardStorage) == 256, "part of the ABI");
 
@@ -31,6 +34,11 @@ static_assert(sizeof(GuardStorage) == 256, "part of the ABI");
 /// same lease leaves repairs to the outer one. It makes no driver call as long as nothing has
 /// changed the thread's context since the outer one began. (Without the gate, it asks the driver
 /// each time.)
+///
+/// If a guard ends on another thread, or before a guard that began inside it, a record with the
+/// severity `error` tells the host, and nobody gets a strike. The thread on which it began stays in
+/// the lease until its next guard, until it next changes its current context through the gate, or
+/// until it ends.
 ///
 /// Any number of threads can use one lease. Up to 1,024 of them are inside at once, and a further
 /// one waits until another thread leaves, no longer than BrokerOptions::end_timeout. The error then
@@ -52,7 +60,8 @@ class CTXB_API Guard {
   ///                `driver_call`; `wrong_state` if the tenant is closed. The thread is unchanged
   ///                after an exception.
   /// Thread-safe, also beside Tenant::close. It allocates or takes a lock only if the lease is new
-  /// or was lost, or if more threads are inside at once than ever before.
+  /// or was lost, if more threads are inside at once than ever before, or if the thread has more
+  /// guards at once than ever before.
   explicit Guard(Tenant& tenant, int device = 0, const char* function = "guard");
   /// Leaves the lease.
   ~Guard() {

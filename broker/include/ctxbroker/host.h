@@ -463,7 +463,8 @@ CTXB_EXPORT ctxb_status ctxb_tenant_enter(ctxb_tenant* tenant, int32_t device, c
                                           ctxb_guard* guard);
 
 /** Makes the thread's context stack what it was before the matching ctxb_tenant_enter. Call it on
- * the same thread. Null does nothing. [any] */
+ * the same thread. If another thread calls it, a record tells the host, and the first thread is
+ * restored later, as Guard in guard.hpp says. Null does nothing. [any] */
 CTXB_EXPORT void ctxb_guard_leave(ctxb_guard* guard);
 
 #ifdef __cplusplus

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "context/guard_frame.hpp"
 #include "context/open_captures.hpp"
 #include "driver/driver_error.hpp"
 #include "observe/span.hpp"
@@ -53,6 +54,14 @@ const Frame* frame_inside(const GuardTarget& target) noexcept {
                                                                                    : nullptr;
 }
 
+// Counts a breach by the code inside, but not once the host has abandoned the guard: what happened
+// to the thread since then is the host's.
+void blame(const Frame& frame, const char* what) noexcept {
+  if (frame.tenant == nullptr || frame.end.load(std::memory_order_relaxed) != FrameEnd::none)
+    return;
+  strike(*frame.tenant, frame.strikes, frame.function, what);
+}
+
 // Only records the failure, because nothing can be done about it and nobody should be stopped.
 void report_failed_restore(const Frame& frame, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
@@ -65,7 +74,11 @@ void report_failed_restore(const Frame& frame, CUresult status) noexcept {
 }
 
 // Describes for a strike what the code inside left behind. Null when it left the stack as it was.
-const char* damage(CUcontext context, const Emptied& left, char* text, std::size_t bytes) noexcept {
+// Foreign code may also leave it empty: alone in a process, it would pop its own contexts.
+const char* damage(const Frame& frame, const Emptied& left, char* text,
+                   std::size_t bytes) noexcept {
+  CUcontext const context = frame.target.context;
+  if (left.count == 0 && !frame.calls_plugin) return nullptr;
   const std::size_t expected = context != nullptr ? 1 : 0;
   const bool bottom_kept = expected == 0 || (left.count >= 1 && left.bottom == context);
   if (bottom_kept && left.count == expected) return nullptr;
@@ -124,10 +137,10 @@ CUresult clear_stack(Frame& frame) noexcept {
   // and leaves it. The gate made that the tenant's own.
   const bool translated =
       frame.target.context == nullptr && left.count == 1 && is_translated(frame, left.top);
-  if (left.status == CUDA_SUCCESS && frame.tenant != nullptr && !translated) {
+  if (left.status == CUDA_SUCCESS && !translated) {
     char text[128];
-    const char* what = damage(frame.target.context, left, text, sizeof text);
-    if (what != nullptr) strike(*frame.tenant, frame.strikes, frame.function, what);
+    const char* what = damage(frame, left, text, sizeof text);
+    if (what != nullptr) blame(frame, what);
   }
   return left.status;
 }
@@ -176,10 +189,8 @@ void leave_capture_mode(Frame& frame) noexcept {
   if (status != CUDA_SUCCESS) {
     report_failed_restore(frame, status);
   } else if (mode != (frame.extras().relaxed ? CU_STREAM_CAPTURE_MODE_RELAXED
-                                             : CU_STREAM_CAPTURE_MODE_GLOBAL) &&
-             frame.tenant != nullptr) {
-    strike(*frame.tenant, frame.strikes, frame.function,
-           "left another stream-capture mode behind; the thread's own was put back");
+                                             : CU_STREAM_CAPTURE_MODE_GLOBAL)) {
+    blame(frame, "left another stream-capture mode behind; the thread's own was put back");
   }
 }
 
@@ -193,6 +204,11 @@ bool is_in_any_lease() noexcept {
 
 void leave_users(Frame& frame) noexcept {
   if (frame.slot != nullptr) LeaseUsers::leave(*std::exchange(frame.slot, nullptr));
+}
+
+void leave_translated(Frame& frame) noexcept {
+  for (const auto& lease : frame.extras().translated) LeaseUsers::leave(*lease.slot);
+  frame.extras().translated.clear();
 }
 
 // Takes the thread's contexts away and makes the target current. After an error nothing has
@@ -249,10 +265,7 @@ void end_stream_captures(Frame& frame) noexcept {
     }
     ++left;
   });
-  for (; left > 0 && frame.tenant != nullptr; --left) {
-    strike(*frame.tenant, frame.strikes, frame.function,
-           "left the capture of a stream open; it was ended");
-  }
+  for (; left > 0; --left) blame(frame, "left the capture of a stream open; it was ended");
 }
 
 // Pops the frame's context. False, and the stack is as it was, when another context was on top, or
@@ -284,18 +297,41 @@ bool pop_from_top(Frame& frame) noexcept {
   return true;
 }
 
+// Takes the context of an abandoned frame out of the thread's stack. What the host has pushed since
+// then stays, above what the thread had before.
+[[gnu::cold, gnu::noinline]] CUresult remove_own(Frame& frame) noexcept {
+  TakenContexts found;
+  const CUresult status = take_stack(*frame.target.driver, found);
+  std::uint32_t own = found.count;  // the lowest one with this handle
+  while (own > 0 && found.at(own - 1) != frame.target.context) --own;
+  TakenContexts kept;
+  for (std::uint32_t i = 0; i < found.count; ++i) {
+    if (i + 1 != own) kept.add(found.at(i));
+  }
+  TakenContexts& before = frame.extras().taken;
+  for (std::uint32_t i = 0; i < before.count; ++i) kept.add(before.at(i));
+  before = std::move(kept);
+  frame.under = nullptr;
+  return status;
+}
+
+CUresult clear(Frame& frame) noexcept {
+  if (pop_own(frame, true)) return CUDA_SUCCESS;
+  const bool is_abandoned = frame.end.load(std::memory_order_relaxed) != FrameEnd::none;
+  return is_abandoned ? remove_own(frame) : clear_stack(frame);
+}
+
 [[gnu::cold, gnu::noinline]] void restore(Frame& frame) noexcept {
   if (frame.extras().captures) end_stream_captures(frame);
   const bool relaxed = frame.extras().relaxed;
   if (frame.target.context != nullptr && frame.tenant != nullptr && !relaxed) {
     leave_capture_mode(frame);
   }
-  const CUresult cleared = pop_own(frame, true) ? CUDA_SUCCESS : clear_stack(frame);
+  const CUresult cleared = clear(frame);
   const CUresult restored = give_back_stack(*frame.target.driver, frame.extras().taken);
   if (relaxed) leave_capture_mode(frame);
   leave_users(frame);
-  for (const auto& lease : frame.extras().translated) LeaseUsers::leave(*lease.slot);
-  frame.extras().translated.clear();
+  leave_translated(frame);
   const CUresult status = cleared != CUDA_SUCCESS ? cleared : restored;
   if (status != CUDA_SUCCESS) forget_thread();
   report_failed_restore(frame, status);
@@ -325,7 +361,7 @@ void disturb(Frame& frame) noexcept {
 [[gnu::cold, gnu::noinline]] void restore_floats(const Frame& frame) noexcept {
   char text[256];
   frame.floats.restore(text, sizeof text);
-  strike(*frame.tenant, frame.strikes, frame.function, text);
+  blame(frame, text);
 }
 
 // The general case of leave.
@@ -346,6 +382,7 @@ void disturb(Frame& frame) noexcept {
 CUresult enter_any(Frame* at, const GuardTarget& target, const TenantIdentity* tenant,
                    std::atomic<std::uint64_t>* strikes, const char* function,
                    bool calls_plugin) noexcept {
+  leave_abandoned();
   const GuardedCall call = {
       .tenant = tenant, .strikes = strikes, .function = function, .calls_plugin = calls_plugin};
   const bool observed = target.driver != nullptr && timeline_observed();
@@ -409,7 +446,27 @@ void enter_host(Frame& frame) noexcept {
   push_frame(frame);
 }
 
+void leave_abandoned_frames() noexcept {
+  for (Frame* frame = thread_state.innermost;
+       frame != nullptr && frame->end.load(std::memory_order_acquire) != FrameEnd::none;
+       frame = thread_state.innermost) {
+    frame->floats = FloatControl::read();  // the host's by now
+    leave(*frame);
+    give_back_guard_frame(guard_frame_of(*frame));
+  }
+}
+
+void leave_without_thread(Frame& frame) noexcept {
+  if (frame.has_extras) {
+    OpenCaptures::all().end_left(&frame, [](CUstream) {});
+    leave_translated(frame);
+    frame.extras().taken.more = {};
+  }
+  leave_users(frame);
+}
+
 void current_may_have_changed() noexcept {
+  leave_abandoned();
   ++thread_state.changes;
   if (Frame* const pushed = pushed_from(thread_state.innermost)) disturb(*pushed);
 }

@@ -43,7 +43,14 @@ struct GuardedCall {
   const char* library = nullptr;
 };
 
-// One entry of the thread's list of guards. It lives on the stack.
+// Who has ended a frame without leaving it.
+enum class FrameEnd : std::uint8_t {
+  none,
+  abandoned,    // the host, on another thread or too early: the frame's thread leaves it
+  thread_gone,  // its thread has ended: whoever ends the guard leaves it
+};
+
+// One entry of the thread's list of guards. It lives on the stack, or in a GuardFrame.
 struct Frame {
   enum class Way : std::uint8_t {
     nothing,  // there is no driver, or entering failed: there is nothing to undo
@@ -110,6 +117,8 @@ struct Frame {
   // thread's own.
   bool looks_below = false;
   bool has_extras = false;
+  bool is_hosts = false;  // it is a GuardFrame's
+  std::atomic<FrameEnd> end{FrameEnd::none};
   std::uint64_t changes = 0;  // the thread's, when it entered; 0: the gate is not in force
   Frame* outer = nullptr;
   GuardTarget target;  // `context` is the one that was made current
@@ -171,6 +180,18 @@ CUresult enter(Frame* frame, const GuardTarget& target, const GuardedCall& call)
   return enter_any(frame, target, call.tenant, call.strikes, call.function, call.calls_plugin);
 }
 
+// The thread leaves the innermost frames that were abandoned. Called before anything that depends
+// on the frames, so that the thread is as the host believes it to be.
+[[gnu::cold]] void leave_abandoned_frames() noexcept;
+inline void leave_abandoned() noexcept {
+  const Frame* const frame = thread_state.innermost;
+  if (frame != nullptr && frame->end.load(std::memory_order_acquire) != FrameEnd::none) [[unlikely]]
+    leave_abandoned_frames();
+}
+
+// Gives back what others may wait for, and makes no driver call: the frame's thread has ended.
+void leave_without_thread(Frame& frame) noexcept;
+
 // The same list, for calls from a plug-in back into the host. Makes no driver call, unless the
 // plug-in has a capture open.
 void enter_host(Frame& frame) noexcept;
@@ -205,12 +226,14 @@ inline bool is_still_in(const Frame& frame, std::uint64_t generation) noexcept {
 
 // Returns whether the thread's innermost guard is in this generation of a lease.
 inline bool is_inside(std::uint64_t generation) noexcept {
+  leave_abandoned();
   const Frame* const frame = thread_state.innermost;
   return frame != nullptr && is_still_in(*frame, generation);
 }
 
 // Returns the same for a guard of this tenant.
 inline bool is_inside(std::uint64_t generation, const TenantIdentity* tenant) noexcept {
+  leave_abandoned();
   const Frame* const frame = thread_state.innermost;
   return frame != nullptr && frame->tenant == tenant && is_still_in(*frame, generation);
 }
@@ -236,6 +259,7 @@ struct FrameOwner {
   const TenantIdentity* tenant = nullptr;  // null: the host
 };
 inline FrameOwner frame_owner() noexcept {
+  leave_abandoned();
   for (const Frame* frame = thread_state.innermost; frame != nullptr; frame = frame->outer) {
     if (frame->way == Frame::Way::host) return {true, nullptr};
     if (frame->tenant != nullptr) {

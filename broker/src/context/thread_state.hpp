@@ -9,6 +9,7 @@
 namespace ctxbroker::detail {
 
 struct Frame;
+struct GuardFrame;
 class GatedTenant;
 
 // Only its own thread uses it. It has no destructor, because guards are still entered when static
@@ -30,6 +31,7 @@ struct ThreadState {
   GatedTenant* callback_of = nullptr;
   // Where the call of a guarded function that has just come in returns to.
   const void* called_from = nullptr;
+  GuardFrame* spare_guards = nullptr;  // frames for this thread's guards; see guard_frame.hpp
 };
 
 // "initial-exec" makes it one load instead of a call. The library is often opened late, and then

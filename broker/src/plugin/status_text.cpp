@@ -13,7 +13,7 @@ namespace {
   std::pair<ctxb_status, const char*> { \
     code, #code                         \
   }
-constexpr std::array names{
+constexpr std::array status_names{
     CTXB_NAMED(CTXB_OK),
     CTXB_NAMED(CTXB_AGAIN),
     CTXB_NAMED(CTXB_BYPASS),
@@ -37,7 +37,7 @@ constexpr std::array names{
 }  // namespace
 
 const char* status_name(ctxb_status status) noexcept {
-  for (const auto& [code, name] : names) {
+  for (const auto& [code, name] : status_names) {
     if (code == status) return name;
   }
   return "an unknown status";

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctxbroker/tenant.hpp"
 
-#include <new>
 #include <utility>
 
-#include "context/guard.hpp"
+#include "context/guard_frame.hpp"
 #include "ctxbroker/error.hpp"
 #include "plugin/access.hpp"
 #include "plugin/library_file.hpp"
@@ -109,31 +108,37 @@ void Tenant::close() {
   }
 }
 
-// The storage is not cleared: it is large, and a nested guard uses one byte of it. "flatten" puts
-// `enter` into this function, which saves a guard about 2 ns.
+// The storage is not cleared: a nested guard uses one byte of it. "flatten" puts `enter` into this
+// function, which saves a guard about 2 ns.
 [[gnu::flatten]] Guard::Guard(Tenant& tenant, int device, const char* function) {
   storage_.entered = false;
-  static_assert(sizeof(detail::Frame) <= sizeof storage_.frame &&
-                alignof(detail::Frame) <= alignof(detail::GuardStorage));
   if (tenant.impl_ == nullptr) alive(tenant.impl_);  // throws
   detail::TenantImpl& impl = *tenant.impl_;
   detail::Lease* lease = &impl.lease(device);  // throws when the tenant is closed
   if (detail::is_inside(lease->generation(), &lease->tenant())) return;
-  auto* const frame = reinterpret_cast<detail::Frame*>(storage_.frame);
   for (;;) {
-    const CUresult status = detail::enter(frame, lease->target(),
+    detail::GuardFrame* const guard = detail::take_guard_frame();
+    if (guard == nullptr) {
+      throw Error(ErrorKind::out_of_memory, "no memory for a guard");
+    }
+    const CUresult status = detail::enter(&guard->frame, lease->target(),
                                           {.tenant = &lease->tenant(),
                                            .function = function != nullptr ? function : "guard",
                                            .calls_plugin = false});
-    if (status == CUDA_SUCCESS) break;
-    detail::leave(*frame);
+    if (status == CUDA_SUCCESS) {
+      guard->frame.is_hosts = true;
+      storage_.frame = guard;
+      storage_.entered = true;
+      return;
+    }
+    detail::leave(guard->frame);
+    detail::give_back_guard_frame(*guard);
     lease = &impl.lease_after_refusal(*lease, status);
   }
-  storage_.entered = true;
 }
 
 void Guard::leave() noexcept {
-  detail::leave(*std::launder(reinterpret_cast<detail::Frame*>(storage_.frame)));
+  detail::end_guard(*storage_.frame);
 }
 
 }  // namespace ctxbroker

@@ -312,6 +312,18 @@ TEST_F(GuardedThreadTest, EachGuardIsInTheTimelineByItsName) {
   }
 }
 
+TEST_F(GuardedThreadTest, LibraryMayPopUntilNothingIsCurrent) {
+  driver_call("cuCtxPushCurrent_v2", own);
+  for (int round = 0; round < 3; ++round) {
+    const Guard guard(library_owner);
+    disturb("pop_too_much");
+    EXPECT_EQ(current(), nullptr);
+  }
+  EXPECT_EQ(stack(), Stack{own});
+  EXPECT_EQ(library_owner.strikes(), 0u);
+  driver_call("cuCtxPopCurrent_v2", &own);
+}
+
 // Its lease stays; AddressSanitizer sees whether it does.
 TEST_F(GuardedThreadTest, AGuardMayOutliveItsTenant) {
   for (int known = 0; known < 2; ++known) {

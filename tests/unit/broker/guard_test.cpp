@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "context/guard.hpp"
+#include "context/guard_frame.hpp"
 
 #include <gmock/gmock.h>
 
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fake_driver.hpp"
@@ -444,6 +445,22 @@ TEST_F(GuardTest, StackDamageStaysWithoutAGuard) {
   push(2);
   push(3);
   EXPECT_THAT(books.stack, ElementsAre(fake_context(2), fake_context(3)));
+}
+
+// Without the gate, nothing tells the broker that the host has pushed a context of its own.
+TEST_F(GuardTest, WhatTheHostPushedAboveAnAbandonedGuardStays) {
+  push(8);
+  GuardFrame& outer = *take_guard_frame();
+  ASSERT_EQ(enter(&outer.frame, in(1), process()), CUDA_SUCCESS);
+  outer.frame.is_hosts = true;
+  std::thread([&] { end_guard(outer); }).join();
+  push(9);
+  {
+    const ContextGuard next(in(2), process());
+    EXPECT_THAT(books.stack, ElementsAre(fake_context(2)));
+  }
+  EXPECT_THAT(books.stack, ElementsAre(fake_context(8), fake_context(9)));
+  EXPECT_EQ(strikes, 0u);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ using detail::shown_to;
 // context of a lease is always the first one, which the tenant knows.
 using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 CUresult get_current(CUcontext* context) noexcept {
+  leave_abandoned();
   const CUresult status = GetCurrent::call(context);
   if (status != CUDA_SUCCESS || thread_state.innermost == nullptr) return status;
   *context = shown_to(calling(), *context);

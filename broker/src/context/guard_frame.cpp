@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "context/guard_frame.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <new>
+#include <string>
+
+#include "process/thread_end.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+std::uint64_t system_thread() noexcept {
+  return static_cast<std::uint64_t>(::syscall(SYS_gettid));
+}
+
+// The driver has ended the thread's context stack, or is about to. So the frames are not left; only
+// what others may wait for is given back.
+void end_frames_of_thread(void*) noexcept {
+  while (GuardFrame* const spare = thread_state.spare_guards) {
+    thread_state.spare_guards = spare->next;
+    delete spare;
+  }
+  Frame* frame = thread_state.innermost;
+  thread_state.innermost = nullptr;
+  while (frame != nullptr) {
+    Frame* const outer = frame->outer;
+    if (frame->is_hosts &&
+        frame->end.exchange(FrameEnd::thread_gone, std::memory_order_acq_rel) != FrameEnd::none) {
+      leave_without_thread(*frame);
+      delete &guard_frame_of(*frame);
+    }
+    frame = outer;
+  }
+}
+
+void tell_host(const GuardFrame& guard) noexcept {
+  const Frame& frame = guard.frame;
+  const TenantIdentity& tenant = *frame.tenant;
+  if (tenant.recorder == nullptr || !tenant.recorder->listening()) return;
+  const std::uint64_t count = tenant.repeats.count("guard", "abandoned");
+  if (!is_told(count)) return;
+  try {
+    const std::uint64_t here = system_thread();
+    const std::string began = std::to_string(guard.thread);
+    std::string text =
+        "the guard \"" + std::string(frame.function) + "\" in the lease of " + tenant.name;
+    text += here == guard.thread
+                ? " ended before a guard that began inside it. The thread leaves the lease when "
+                  "that one ends. End guards in reverse order"
+                : " began on thread " + began + " and ended on thread " + std::to_string(here) +
+                      ". Thread " + began +
+                      " leaves the lease with its next guard, when it next changes its current "
+                      "context, or when it ends. End a guard on the thread on which it began";
+    tenant.recorder->record(Severity::error, host_tenant, "host", "guard",
+                            text + repeats_text(count));
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then the line is lost
+  }
+}
+
+}  // namespace
+
+GuardFrame* make_guard_frame() noexcept {
+  static const ThreadEnd end(&end_frames_of_thread);
+  // Any value but null: the function finds the frames by itself.
+  if (!end.watch(&thread_state)) return nullptr;
+  return new (std::nothrow) GuardFrame(system_thread());
+}
+
+void abandon_guard(GuardFrame& guard) noexcept {
+  tell_host(guard);
+  FrameEnd before = FrameEnd::none;
+  if (guard.frame.end.compare_exchange_strong(before, FrameEnd::abandoned,
+                                              std::memory_order_acq_rel)) {
+    return;
+  }
+  leave_without_thread(guard.frame);
+  delete &guard;
+}
+
+}  // namespace ctxbroker::detail
