@@ -81,11 +81,17 @@ CUresult get_state(CUdevice device, unsigned* flags, int* active) noexcept {
   const Caller caller = enter_rule<GetState>();
   if (caller.tenant == nullptr) return GetState::call(device, flags, active);
   if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return on_device(*caller.tenant, device, [&](const PrimaryView& view) {
-    *flags = view.flags.value_or(0);
-    *active = is_active(*caller.tenant, device, view) ? 1 : 0;
+  unsigned told_flags = 0;
+  bool told_active = false;
+  const CUresult status = on_device(*caller.tenant, device, [&](const PrimaryView& view) {
+    told_flags = view.flags.value_or(0);
+    told_active = is_active(*caller.tenant, device, view);
     return CUDA_SUCCESS;
   });
+  if (status != CUDA_SUCCESS) return status;
+  *flags = told_flags;  // not under a lock: code may survive a bad address
+  *active = told_active ? 1 : 0;
+  return status;
 }
 
 template <SymbolName name>
@@ -196,7 +202,8 @@ CUresult get_flags(unsigned* flags) noexcept {
 using SetCache = DriverFunction<"cuCtxSetCacheConfig", CUresult(CUfunc_cache)>;
 using GetCache = DriverFunction<"cuCtxGetCacheConfig", CUresult(CUfunc_cache*)>;
 
-CUresult set_cache(CUfunc_cache config) noexcept {
+// The caller may give any number for the preference.
+[[gnu::no_sanitize("enum")]] CUresult set_cache(CUfunc_cache config) noexcept {
   const Caller caller = enter_rule<SetCache>();
   if (caller.tenant == nullptr) return call_of_host_here<SetCache>(caller, config);
   if (alone_in_context(caller)) return SetCache::call(config);
