@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "context/guard.hpp"
+#include "context/open_captures.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -287,7 +288,8 @@ std::string HungWork::why_not_made() const {
   lock.unlock();
   if (busy_ != nullptr) culprits = busy_->busy_in(*this);
   if (!culprits.empty()) return "work of " + in_words(culprits) + late;
-  return "work that is not a tenant's, perhaps the host's own," + late;
+  return "work that the broker does not know of, perhaps the host's own," + late +
+         " (or the machine is too busy)";
 }
 
 bool HungWork::start(Lock&) {
@@ -457,12 +459,14 @@ CUresult ask_until_ready(const std::function<CUresult()>& query,
 
 CUresult wait_for(const DriverTable& driver, CUstream stream,
                   std::chrono::nanoseconds limit) noexcept {
+  const BesideCaptures beside(driver);
   if (limit <= std::chrono::nanoseconds::zero()) return driver.stream_synchronize(stream);
   return ask_until_ready([&] { return driver.stream_query(stream); }, limit);
 }
 
 CUresult wait_for_event(const DriverTable& driver, CUevent event,
                         std::chrono::nanoseconds limit) noexcept {
+  const BesideCaptures beside(driver);
   if (limit <= std::chrono::nanoseconds::zero()) return driver.event_synchronize(event);
   return ask_until_ready([&] { return driver.event_query(event); }, limit);
 }

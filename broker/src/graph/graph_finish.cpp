@@ -8,6 +8,7 @@
 
 #include "context/failed_work.hpp"
 #include "context/hung_work.hpp"
+#include "context/open_captures.hpp"
 #include "ctxbroker/error.hpp"
 #include "graph/graph_impl.hpp"
 #include "observe/running.hpp"
@@ -43,6 +44,7 @@ void Graph::Impl::wait(Index node, CUresult status, const JobFlight* flight, con
   const Node& at = nodes[node];
   if (status == CUDA_ERROR_TIMEOUT) {
     give_up_hung(flight);
+    const BesideCaptures beside(at.lease->table());
     status = at.lease->table().stream_synchronize(at.stream);  // it had ended after all
   }
   check_call(node, status, "cuEventSynchronize", doing);
@@ -81,6 +83,7 @@ void Graph::Impl::give_up_hung(const JobFlight* flight) {
   for (const Index n : wiring.order) {
     const Node& node = nodes[n];
     const DriverTable& driver = node.lease->table();
+    const BesideCaptures beside(driver);
     const CUresult status = flight == nullptr ? driver.stream_query(node.stream)
                                               : driver.event_query(last_event(*flight, n));
     is_open[n] = status != CUDA_SUCCESS;
@@ -283,6 +286,7 @@ bool Graph::Impl::wait_until_deadline(const JobFlight& flight) {
   for (Index n = 0; n < nodes.size(); ++n) {
     if (!flight.ended[n]) continue;
     const DriverTable& driver = nodes[n].lease->table();
+    const BesideCaptures beside(driver);
     const std::chrono::nanoseconds left = flight.deadline - JobClock::now();
     if (timeout.count() > 0 && left > timeout) return true;  // the timeout comes first
     const Instance& instance = *nodes[n].instance;
@@ -298,6 +302,7 @@ bool Graph::Impl::wait_until_deadline(const JobFlight& flight) {
 void Graph::Impl::count_late(const JobFlight& flight) noexcept {
   for (Index n = 0; n < nodes.size(); ++n) {
     const Node& node = nodes[n];
+    const BesideCaptures beside(node.lease->table());
     if (node.lease->table().event_query(last_event(flight, n)) == CUDA_ERROR_NOT_READY) {
       count(node.instance->counters().late_jobs, 1);
     }

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "context/open_captures.hpp"
 #include "ctxbroker/error.hpp"
 #include "graph/graph_impl.hpp"
 
@@ -18,10 +19,10 @@ using namespace detail;  // the rooms behind this header
 bool Graph::Impl::has_ended(const JobFlight& flight) const noexcept {
   if (flight.is_told()) return true;
   for (Index n = 0; n < nodes.size(); ++n) {
-    if (flight.ended[n] &&
-        nodes[n].lease->table().event_query(flight.ended[n].get()) == CUDA_ERROR_NOT_READY) {
-      return false;
-    }
+    if (!flight.ended[n]) continue;
+    const DriverTable& driver = nodes[n].lease->table();
+    const BesideCaptures beside(driver);
+    if (driver.event_query(flight.ended[n].get()) == CUDA_ERROR_NOT_READY) return false;
   }
   return true;
 }

@@ -5,8 +5,10 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include "attacks/attacks.h"
+#include "ctxbroker/graph.hpp"
 #include "rules_fixture.hpp"
 #include "support/kernels.hpp"
 #include "support/test_library.hpp"
@@ -236,6 +238,38 @@ TEST_P(CaptureBesideTest, GuardInsideTheHostsCaptureLeavesItValid) {
   check_driver_call("cuCtxPopCurrent_v2", &primary);
   check_driver_call("cuDevicePrimaryCtxRelease_v2", CUdevice{0});
   EXPECT_EQ(inner.strikes(), 0U);
+}
+
+// The graph waits for its jobs, and asks about them, outside of guards.
+TEST_P(CaptureBesideTest, GraphsJobsInsideTheHostsCaptureLeaveItValid) {
+  constexpr ActivationSizes sizes{16, 16, 0, false};
+  const PluginLibrary library = broker.load(test_library("behaviours"));
+  PluginInstance instance =
+      broker.create(library, "affine", {Placement(0), LeaseChoice(std::get<1>(GetParam())), 0});
+  instance.activate(sizes);
+  std::vector<float> input(std::size_t{16} * 16 * 4, 1.0F), output(input.size());
+  JobInfo job;
+  job.width = job.height = 16;
+  const JobBuffers buffers{{input.data()}, {output.data()}};
+  GraphOptions options;
+  options.jobs_in_flight = 2;
+  CUcontext primary = nullptr;
+  check_driver_call("cuDevicePrimaryCtxRetain", &primary, CUdevice{0});
+  check_driver_call("cuCtxPushCurrent_v2", primary);
+  capture_around([&] {
+    Graph graph(broker, {&instance}, sizes, options);
+    EXPECT_NO_THROW(graph.process(input.data(), output.data(), job));
+    EXPECT_NO_THROW({
+      for (int i = 0; i < 3; ++i) {
+        const std::uint64_t id = graph.submit(buffers, job);
+        static_cast<void>(graph.is_done(id));
+        if (i == 1) graph.finish(id);
+      }
+    });
+  });
+  check_driver_call("cuCtxPopCurrent_v2", &primary);
+  check_driver_call("cuDevicePrimaryCtxRelease_v2", CUdevice{0});
+  EXPECT_EQ(instance.metrics().strikes, 0U);
 }
 
 // The mode that the guard had before, past the gate.
