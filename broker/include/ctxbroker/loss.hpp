@@ -38,7 +38,8 @@ struct LeaseLoss {
 
 /// Takes one loss. Broker::poll calls it, on the thread that calls poll and without a lock held, so
 /// it may use the broker and its tenants. It must not destroy the broker, because poll goes on
-/// using it. An exception from it leaves poll, and that loss is not reported again.
+/// using it, and Broker::close throws `wrong_state` there. An exception from it leaves poll, and
+/// that loss is not reported again.
 using LossCallback = std::function<void(const LeaseLoss&)>;
 
 }  // namespace ctxbroker

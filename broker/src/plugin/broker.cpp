@@ -95,6 +95,11 @@ Broker::~Broker() {
 
 void Broker::close() {
   if (impl_ == nullptr) return;
+  if (impl_->is_polling()) {
+    throw Error(
+        ErrorKind::wrong_state,
+        "the broker cannot be closed inside a loss callback; close it when poll has returned");
+  }
   impl_->drop_left_instances();
   if (const std::string alive = impl_->alive(); !alive.empty()) {
     throw Error(ErrorKind::wrong_state,
@@ -200,9 +205,7 @@ std::size_t Broker::unload_idle_modules(int device) {
 }
 
 void Broker::poll() {
-  open_impl().poll_instances();
-  impl_->report_losses();
-  impl_->end_lost_contexts();
+  open_impl().poll();
 }
 
 BrokerMetrics Broker::metrics() const {

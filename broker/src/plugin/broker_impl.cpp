@@ -185,6 +185,18 @@ void BrokerImpl::drop_left_instances() noexcept {
   std::erase_if(kept_, [](const auto& ended) { return ended->is_left(); });
 }
 
+void BrokerImpl::poll() {
+  struct Scope {
+    int& depth;
+    explicit Scope(int& of) noexcept : depth(of) { ++depth; }
+    ~Scope() { --depth; }
+  };
+  const Scope scope(polls_);
+  poll_instances();
+  report_losses();
+  end_lost_contexts();
+}
+
 void BrokerImpl::poll_instances() noexcept {
   const std::lock_guard lock(main_mutex_);
   drop_left_instances();

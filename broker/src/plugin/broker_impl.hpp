@@ -79,13 +79,11 @@ class BrokerImpl final : private BusyTenants {
   // Keeps an instance that has ended until the threads of its plug-in have left it.
   void keep(std::unique_ptr<Instance> ended) noexcept;
   void drop_left_instances() noexcept;
-  void poll_instances() noexcept;
+  void poll();                                              // see Broker::poll
+  bool is_polling() const noexcept { return polls_ != 0; }  // a loss callback runs
   // One thread at a time calls [main] functions of plug-ins: the host's main one, or one that runs
   // a graph whose plug-ins have to be activated again. Such a function may lead to another one.
   std::recursive_mutex& main_mutex() noexcept { return main_mutex_; }
-  // Reports the losses of all tenants, and ends their lost contexts: see TenantImpl.
-  void report_losses();
-  void end_lost_contexts() noexcept;
   void add_graph() noexcept { ++graphs_; }
   void remove_graph() noexcept { --graphs_; }
 
@@ -102,6 +100,9 @@ class BrokerImpl final : private BusyTenants {
 
  private:
   std::vector<std::string> busy_in(const HungWork& family) override;
+  void poll_instances() noexcept;
+  void report_losses();  // of all tenants: see TenantImpl
+  void end_lost_contexts() noexcept;
 
   KeptEnvironment environment_;  // as it was before plug-ins came in
   BrokerOptions options_;
@@ -132,6 +133,7 @@ class BrokerImpl final : private BusyTenants {
   std::vector<std::unique_ptr<Instance>> kept_;  // under main_mutex_
   std::optional<std::size_t> suspects_;          // under main_mutex_
   std::atomic<int> graphs_{0};
+  int polls_ = 0;  // a loss callback may poll again
 };
 
 }  // namespace ctxbroker::detail

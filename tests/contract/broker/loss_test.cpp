@@ -155,6 +155,22 @@ TEST_P(RenewalTest, AnExceptionOfACallbackLeavesThroughPoll) {
   EXPECT_EQ(told, 2u) << "the second loss is told by the next poll";
 }
 
+// Poll goes on using it.
+TEST_P(RenewalTest, BrokerIsNotClosedInACallback) {
+  std::optional<Tenant> tenant;
+  TenantOptions wanted{LeaseChoice(GetParam())};
+  wanted.on_loss = [&](const LeaseLoss&) {
+    tenant->close();
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { broker.close(); }),
+                HasSubstr("inside a loss callback"));
+  };
+  tenant.emplace(broker.open_tenant("filter", wanted));
+  tenant->lease();
+  broker.force_loss(tenant->id(), 0, "a test");
+  broker.poll();
+  EXPECT_NO_THROW(broker.close());
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, RenewalTest,
                          ::testing::Values(LeaseKind::shared, LeaseKind::private_own,
                                            LeaseKind::green),
