@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "context/guard_frame.hpp"
 #include "context/open_captures.hpp"
 #include "driver/driver_error.hpp"
 #include "observe/span.hpp"
@@ -444,16 +443,6 @@ void enter_host(Frame& frame) noexcept {
     if (frame.target.driver != nullptr) relax_capture_mode(frame);
   }
   push_frame(frame);
-}
-
-void leave_abandoned_frames() noexcept {
-  for (Frame* frame = thread_state.innermost;
-       frame != nullptr && frame->end.load(std::memory_order_acquire) != FrameEnd::none;
-       frame = thread_state.innermost) {
-    frame->floats = FloatControl::read();  // the host's by now
-    leave(*frame);
-    give_back_guard_frame(guard_frame_of(*frame));
-  }
 }
 
 void leave_without_thread(Frame& frame) noexcept {

@@ -69,6 +69,16 @@ GuardFrame* make_guard_frame() noexcept {
   return new (std::nothrow) GuardFrame(system_thread());
 }
 
+void leave_abandoned_frames() noexcept {
+  for (Frame* frame = thread_state.innermost;
+       frame != nullptr && frame->end.load(std::memory_order_acquire) != FrameEnd::none;
+       frame = thread_state.innermost) {
+    frame->floats = FloatControl::read();  // the host's by now
+    leave(*frame);
+    give_back_guard_frame(guard_frame_of(*frame));
+  }
+}
+
 void abandon_guard(GuardFrame& guard) noexcept {
   tell_host(guard);
   FrameEnd before = FrameEnd::none;

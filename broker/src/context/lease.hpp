@@ -203,6 +203,8 @@ class Lease : public std::enable_shared_from_this<Lease> {
 
   LeaseCounters& counters() const noexcept { return counters_; }
   WorkCounters& work() const noexcept { return work_; }
+  // One for each of its contexts. Throws std::bad_alloc.
+  std::vector<LeaseContext> contexts() const;
   LeaseUsers& users() const noexcept { return users_; }
 
  private:
@@ -218,7 +220,6 @@ class Lease : public std::enable_shared_from_this<Lease> {
   bool primary_lost() const noexcept {
     return kind() != LeaseKind::private_own && !device_.primary_is_current(primary_generation_);
   }
-  std::vector<LeaseContext> contexts() const;
   // Returns a function that ends all contexts and gives the partition back. It borrows nothing of
   // the lease.
   std::function<CUresult()> ending_of_contexts(bool again, Groups partition);

@@ -11,6 +11,7 @@
 
 #include "context/guard.hpp"
 #include "gate/code_map.hpp"
+#include "process/read_word.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -38,11 +39,24 @@ constexpr std::size_t most_stack_words = std::size_t{256} << 7;  // 256 KiB
 constinit std::atomic<std::size_t> start_routine_offset{0};
 
 // A thread that calls the driver in a tail call has no other trace of its code on the stack.
-const void* start_of_this_thread() noexcept {
+struct ThreadStart {
+  bool is_known = false;
+  const void* function = nullptr;  // null: it is the main thread
+  std::uintptr_t argument = 0;
+};
+ThreadStart start_of_this_thread() noexcept {
   const std::size_t offset = start_routine_offset.load(std::memory_order_relaxed);
-  if (offset == 0) return nullptr;
-  const auto descriptor = static_cast<std::uintptr_t>(pthread_self());
-  return *reinterpret_cast<void* const*>(descriptor + offset);
+  if (offset == 0) return {};
+  const auto* const start =
+      reinterpret_cast<const std::uintptr_t*>(static_cast<std::uintptr_t>(pthread_self()) + offset);
+  return {true, reinterpret_cast<const void*>(start[0]), start[1]};
+}
+
+// std::thread starts a function of the C++ library with an object whose class is the code's that
+// has made it. The object may be gone at the thread's end.
+GatedTenant* owner_of_argument(std::uintptr_t argument) noexcept {
+  const std::uintptr_t its_class = class_of_object(argument);
+  return its_class != 0 ? owner_of_code(reinterpret_cast<const void*>(its_class)).tenant : nullptr;
 }
 
 void find_stack() noexcept {
@@ -70,7 +84,13 @@ struct Walk {
   int frames = 0;
   GatedTenant* innermost = nullptr;  // the first tenant met
   GatedTenant* starter = nullptr;    // the last one, when only the thread's start is outside of it
+  bool is_at_start = false;          // the last frame is such code, at the begin of the thread
 };
+
+bool is_on_stack(std::uintptr_t address) noexcept {
+  const auto* const word = reinterpret_cast<const std::uintptr_t*>(address);
+  return word >= thread.stack_begin && word < thread.stack_end;
+}
 
 _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
   auto& walk = *static_cast<Walk*>(state);
@@ -86,25 +106,32 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
   } else if (!owner.starts_threads) {
     walk.starter = nullptr;
   }
+  walk.is_at_start =
+      owner.tenant == nullptr && owner.starts_threads && is_on_stack(_Unwind_GetCFA(context));
   return _URC_NO_REASON;
 }
 
 Walk walk_callers() noexcept {
   Walk walk;
   if (tenants_may_be_calling()) _Unwind_Backtrace(visit, &walk);
-  if (walk.frames > most_frames) walk.starter = nullptr;
+  // Unwinding ends early on a stack of a fibre's own, and in code without tables for it.
+  if (walk.frames > most_frames || !walk.is_at_start) walk.starter = nullptr;
   return walk;
 }
 
-// The thread is the tenant's in whose code it started. Where the C++ library started it, or where
-// its start is not known, the outermost caller tells that.
+// The thread is the tenant's in whose code it started. Where the C++ library started it, the object
+// that it got tells that, or else the outermost caller. The main thread is the host's.
 void decide_thread() noexcept {
   if (thread.stack_end == nullptr) find_stack();
   thread.is_decided = true;
   thread.owners = owners_of_code();  // first: what changes meanwhile is decided again
-  const void* const start = start_of_this_thread();
-  const CodeOwner code = start != nullptr ? owner_of_code(start) : CodeOwner{nullptr, true};
-  GatedTenant* const owner = code.starts_threads ? walk_callers().starter : code.tenant;
+  const ThreadStart start = start_of_this_thread();
+  const CodeOwner code = start.is_known ? owner_of_code(start.function) : CodeOwner{nullptr, true};
+  GatedTenant* owner = code.tenant;
+  if (code.starts_threads) {
+    owner = owner_of_argument(start.argument);
+    if (owner == nullptr) owner = walk_callers().starter;
+  }
   if (owner != nullptr && owner != thread.owner) thread.opening = owner->openings();
   thread.owner = owner;
 }

@@ -41,6 +41,7 @@ bool GatedTenant::open_as(LeaseSource& source,
     waits_ = nanoseconds_waited_ = longest_wait_ = 0;
   }
   source_ = &source;
+  left_contexts_.clear();
   pending_calls_.admit();
   main_.store(&main, std::memory_order_release);
   open_.store(true, std::memory_order_release);
@@ -95,6 +96,17 @@ std::vector<GatedTenant*> GatedTenant::all_of_tenant() {
   std::vector<GatedTenant*> all{this};
   all.insert(all.end(), beside_.begin(), beside_.end());
   return all;
+}
+
+void GatedTenant::leave_contexts(const std::vector<CUcontext>& contexts) {
+  const std::lock_guard lock(mutex_);
+  left_contexts_.insert(left_contexts_.end(), contexts.begin(), contexts.end());
+}
+
+bool GatedTenant::has_left(CUcontext context) noexcept {
+  if (is_open()) return false;
+  const std::lock_guard lock(mutex_);
+  return std::find(left_contexts_.begin(), left_contexts_.end(), context) != left_contexts_.end();
 }
 
 void GatedTenant::close() noexcept {

@@ -133,6 +133,11 @@ class GatedTenant {
   // While it is open, it is this tenant's and its leases come from `source`. False: another tenant
   // has it open. Throws std::bad_alloc.
   bool open(LeaseSource& source, const std::shared_ptr<const TenantIdentity>& identity);
+  // Names the contexts that end with the tenant, before it closes. Its code may keep their handles,
+  // and the next tenant may get one of the contexts. Throws std::bad_alloc.
+  void leave_contexts(const std::vector<CUcontext>& contexts);
+  // Returns whether it is closed and a handle is of a context that it has left.
+  bool has_left(CUcontext context) noexcept;
   // Waits for calls that ask the source, and closes what was opened beside it.
   void close() noexcept;
   bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
@@ -316,6 +321,7 @@ class GatedTenant {
   std::atomic<std::uint64_t> told_{0}, retained_{0};  // a bit for each device: see note_told
   std::mutex mutex_;                                  // of what follows
   std::vector<GatedTenant*> beside_;
+  std::vector<CUcontext> left_contexts_;
   std::map<int, PrimaryView> primaries_;
   std::map<std::uint64_t, LeaseGeneration>
       generations_;         // that something was made in, by generation

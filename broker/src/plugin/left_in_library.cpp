@@ -5,9 +5,8 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "gate/code_map.hpp"
+#include "process/read_word.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -27,14 +27,6 @@ bool is_in(const Extent& code, Address address) noexcept {
 template <typename Pointer>
 bool is_in(const Extent& code, Pointer* pointer) noexcept {
   return is_in(code, reinterpret_cast<Address>(pointer));
-}
-
-// Reads a word that may be gone meanwhile. Zero: it is.
-Address read_word(Address at) noexcept {
-  Address word = 0;
-  const iovec here{&word, sizeof word}, there{reinterpret_cast<void*>(at), sizeof word};
-  const auto length = static_cast<ssize_t>(sizeof word);
-  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == length ? word : 0;
 }
 
 std::string signal_with_handler(const Extent& code) {
@@ -66,44 +58,54 @@ struct ThreadList {
   const Address loader = find_variable("_rtld_global");
   const Field* const used = find_field("_thread_db_rtld_global__dl_stack_used");
   const Field* const link = find_field("_thread_db_pthread_list");
+  const Field* const id = find_field("_thread_db_pthread_tid");
   const Field* const start = find_field("_thread_db_pthread_start_routine");
   explicit operator bool() const noexcept {
-    return loader != 0 && used != nullptr && link != nullptr && start != nullptr;
+    return loader != 0 && used != nullptr && link != nullptr && id != nullptr && start != nullptr;
   }
 };
 
-// A thread may begin or end meanwhile: then the walk ends early, or meets a word that is gone.
-bool has_thread(const Extent& code) noexcept {
+enum class Thread : std::uint8_t { none, calls, started };
+
+// Says what of a thread leads into the code. std::thread starts a function of the C++ library with
+// an object. If the object's class is the code's, the code has started the thread. If the object
+// begins with a function of the code, somebody has.
+Thread thread_in(const Extent& code, Address start, Address argument) noexcept {
+  if (is_in(code, start)) return Thread::started;
+  if (!owner_of_code(reinterpret_cast<const void*>(start)).starts_threads) return Thread::none;
+  const Address its_class = class_of_object(argument);
+  if (its_class == 0) return Thread::none;
+  if (is_in(code, its_class)) return Thread::started;
+  return is_in(code, read_word(argument + sizeof(void*))) ? Thread::calls : Thread::none;
+}
+
+// A thread may begin or end meanwhile: then the walk ends early, or meets a word that is gone. One
+// that has ended stays in the list, without an id, until it is joined.
+Thread find_thread(const Extent& code) noexcept {
   const ThreadList list;
-  if (!list) return false;
+  if (!list) return Thread::none;
   constexpr int most_threads = 100000;
   const Address head = list.loader + list.used->offset;
   Address at = read_word(head);
+  Thread found = Thread::none;
   for (int i = 0; i < most_threads && at != 0 && at != head; ++i, at = read_word(at)) {
-    const Address place = at - list.link->offset + list.start->offset;
-    const Address start = read_word(place);
-    if (is_in(code, start)) return true;
-    // std::thread starts a function of the C++ library with an object: its class is the code's, or
-    // it begins with a function of the code.
-    if (!owner_of_code(reinterpret_cast<const void*>(start)).starts_threads) continue;
-    const Address object = read_word(place + sizeof(void*));
-    if (object == 0) continue;
-    if (is_in(code, read_word(object)) || is_in(code, read_word(object + sizeof(void*)))) {
-      return true;
-    }
+    const Address thread = at - list.link->offset;
+    if (static_cast<pid_t>(read_word(thread + list.id->offset)) == 0) continue;
+    const Address start = thread + list.start->offset;
+    found = std::max(found, thread_in(code, read_word(start), read_word(start + sizeof(void*))));
   }
-  return false;
+  return found;
 }
 
 // A thread that nobody joins may be at its very end.
-bool keeps_thread(const Extent& code) noexcept {
+Thread find_lasting_thread(const Extent& code) noexcept {
   constexpr std::chrono::milliseconds patience{100}, nap{1};
   const auto begin = std::chrono::steady_clock::now();
-  while (has_thread(code)) {
-    if (std::chrono::steady_clock::now() - begin > patience) return true;
+  for (;;) {
+    const Thread found = find_thread(code);
+    if (found == Thread::none || std::chrono::steady_clock::now() - begin > patience) return found;
     std::this_thread::sleep_for(nap);
   }
-  return false;
 }
 
 // The keys. A key is in use when its sequence number is odd.
@@ -132,11 +134,18 @@ int delete_left_keys(const Extent& code) noexcept {
   return deleted;
 }
 
-std::string what_is_left_in(const Extent& code) {
-  if (std::string signal = signal_with_handler(code); !signal.empty()) return signal;
-  if (keeps_thread(code)) return "a thread that was started in it is still there";
-  if (is_in(code, std::get_terminate())) return "the handler of std::terminate is in it";
-  if (is_in(code, std::get_new_handler())) return "the handler of operator new is in it";
+Left what_is_left_in(const Extent& code) {
+  if (std::string signal = signal_with_handler(code); !signal.empty()) return {signal, true};
+  switch (find_lasting_thread(code)) {
+    case Thread::started:
+      return {"a thread that was started in it is still there", true};
+    case Thread::calls:
+      return {"a thread was started with a function of it and is still there", false};
+    case Thread::none:
+      break;
+  }
+  if (is_in(code, std::get_terminate())) return {"the handler of std::terminate is in it", true};
+  if (is_in(code, std::get_new_handler())) return {"the handler of operator new is in it", true};
   return {};
 }
 

@@ -9,11 +9,16 @@
 
 namespace ctxbroker::detail {
 
-// Returns in words what leads into the code: a signal's handler, a thread that was started with a
-// function of it or with an object of std::thread that has one, or the handler of std::terminate or
-// of operator new. Empty: nothing was found. A function that was given to another library is not
-// found. Throws std::bad_alloc. Any thread.
-std::string what_is_left_in(const Extent& code);
+// What was left, in words, and whether the code itself has left it.
+struct Left {
+  std::string text;  // empty: nothing was found
+  bool is_breach = false;
+};
+
+// Finds a signal's handler in the code, a thread that was started with a function of it or with an
+// object of std::thread of it, or the handler of std::terminate or of operator new. A function that
+// was given to another library is not found. Throws std::bad_alloc. Any thread.
+Left what_is_left_in(const Extent& code);
 
 // Deletes the keys of pthread_key_create whose destructors were in the code, which has left the
 // process. Returns how many there were. A key is looked for only then, because most libraries

@@ -192,6 +192,15 @@ void TenantImpl::keep_primaries(GatedTenant& gated) {
 
 // Gives back what the tenant's code made through the driver and forgot, and what the host made for
 // the tenant.
+std::vector<CUcontext> TenantImpl::own_contexts() {
+  std::vector<CUcontext> all;
+  for (const auto& lease : leases_) {
+    if (lease->kind() == LeaseKind::shared) continue;  // which is everybody's
+    for (const LeaseContext& one : lease->contexts()) all.push_back(one.context);
+  }
+  return all;
+}
+
 void TenantImpl::give_back_what_is_left() noexcept {
   try {
     if (gated() != nullptr) {
@@ -202,6 +211,7 @@ void TenantImpl::give_back_what_is_left() noexcept {
         const bool stays = resident_ && (all.size() == 1 || !code_of(*one).empty());
         if (stays && one->has_private_tables()) keep_primaries(*one);
         give_back(*one, stays, reason);
+        one->leave_contexts(own_contexts());
       }
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the driver's end frees it

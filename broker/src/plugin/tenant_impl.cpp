@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/tenant_impl.hpp"
 
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <list>
 #include <utility>
@@ -174,6 +176,33 @@ void TenantImpl::take_code(const LibraryImage& image) {
   }
 }
 
+// In the library, or in one that came with it and may leave with it.
+bool TenantImpl::is_something_left(const LibraryImage& library) {
+  std::vector<Extent> all{library.code};
+  if (gated() != nullptr) {
+    for (const Extent& one : code_of(*gated())) {
+      if (one != library.code) all.push_back(one);
+    }
+  }
+  for (const Extent& code : all) {
+    const Left left = what_is_left_in(code);
+    if (left.text.empty()) continue;
+    Dl_info where{};
+    const bool is_known = dladdr(reinterpret_cast<const void*>(code.begin), &where) != 0;
+    const std::string text = "left something behind in " +
+                             (is_known ? where.dli_fname : library.path.string()) + ": " +
+                             left.text + "; " + library.path.string() + " stays in the process";
+    if (left.is_breach) {
+      strike(*identity_, nullptr, "dlclose", text.c_str());
+    } else {
+      identity_->log(Severity::warning, "tenant",
+                     library.path.string() + " stays in the process, because " + left.text);
+    }
+    return true;
+  }
+  return false;
+}
+
 void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   if (!library.library.is_loaded()) return;
   // A library that has run may have registered callbacks, threads, thread-local values: it stays
@@ -185,13 +214,7 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
       identity_->log(Severity::warning, "tenant",
                      library.path.string() + " stays in the process, because " + caller);
     }
-    const std::string left = unload ? what_is_left_in(library.code) : "";
-    if (!left.empty()) {
-      unload = false;
-      const std::string text = "left something behind in " + library.path.string() + ": " + left +
-                               "; the library stays in the process";
-      strike(*identity_, nullptr, "dlclose", text.c_str());
-    }
+    if (unload && is_something_left(library)) unload = false;
   } catch (...) {
     unload = false;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gate_fixture.hpp"
+#include "support/driver_by_name.hpp"
 #include "support/test_library.hpp"
 
 namespace ctxbroker {
@@ -98,6 +99,60 @@ TEST_P(BareThreadsTest, ThreadThatOutlivesItsTenantGivesTheContextBackWhenItEnds
   broker.poll();
   EXPECT_EQ(put_off(), 0U);
   EXPECT_THAT(said(), ::testing::Each(Not(HasSubstr("until the process ends"))));
+}
+
+// The next tenant may get the context.
+TEST_P(BareThreadsTest, ContextOfAClosedTenantIsRefusedToItsCode) {
+  Tenant tenant = open("dead");
+  const AdoptedLibrary library = adopt(tenant);
+  EXPECT_EQ(call(library, "set_and_unset"), CUDA_SUCCESS);
+  auto* const set = symbol<int()>(library, "set_and_unset");
+  auto* const push = symbol<int()>(library, "push_and_pop");
+  const CUcontext dead = tenant.lease().context;
+  tenant.close();
+  if (GetParam() != LeaseKind::shared) {  // which is the primary, and everybody's
+    EXPECT_EQ(set(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT_EQ(push(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  }
+  Tenant next = open("next");
+  const CUcontext given = next.lease().context;
+  if (GetParam() == LeaseKind::green) {
+    EXPECT_EQ(given, dead) << "the control: it is used again";
+  }
+  if (GetParam() != LeaseKind::shared) {
+    EXPECT_NE(set(), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(next.strikes(), 0U);
+}
+
+// The stack of a fibre does not lead to the thread's start.
+TEST_P(BareThreadsTest, ThreadStaysTheHostsAfterACallOnAFibre) {
+  Tenant tenant = open("generates"), neighbour = open("neighbour");
+  const AdoptedLibrary library = adopt(tenant);
+  const auto use = [&] {
+    CUgraph graph = nullptr;
+    check_driver_call("cuGraphCreate", &graph, 0U);
+    EXPECT_EQ(call(library, "call_on_a_fibre"), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuGraphDestroy", graph), CUDA_SUCCESS) << "the host's own";
+    check_driver_call("cuGraphCreate", &graph, 0U);
+    EXPECT_EQ(held("generates", "graph"), 0U);
+    check_driver_call("cuGraphDestroy", graph);
+  };
+  use();
+  std::thread(use).join();
+  EXPECT_EQ(tenant.strikes() + neighbour.strikes(), 0U);
+}
+
+TEST_P(BareThreadsTest, ThreadOfTheCxxLibraryIsTheTenantsWhateverItCallsLast) {
+  Tenant tenant = open("tail"), neighbour = open("neighbour");
+  const AdoptedLibrary library = tenant.adopt(test_library("tail_calls"));
+  ASSERT_EQ(run(tenant, library, "take"), CUDA_SUCCESS);
+  EXPECT_EQ(call(library, "make_graph_on_a_thread"), CUDA_SUCCESS);
+  if (threads_start_in_their_code) {
+    EXPECT_EQ(run(tenant, library, "free_on_a_thread"), 0);
+    EXPECT_EQ(held_bytes("tail"), 0U);
+  }
+  EXPECT_EQ(tenant.strikes() + neighbour.strikes(), 0U);
 }
 
 TEST_P(BareThreadsTest, ContextThatTheDriverRefusesToMakeCurrentIsNotBorrowed) {

@@ -77,6 +77,98 @@ TEST_P(LeftBehind, DISABLED_WithoutTheBroker) {
   std::printf("SURVIVED\n");
 }
 
+// Threads of the host with a function of the library, and a library that another one needs.
+class LeftElsewhere : public ::testing::Test {
+ protected:
+  LeftElsewhere() : broker(Broker::open(options())) {}
+  BrokerOptions options() {
+    BrokerOptions all;
+    all.records = [this](const Record& record) {
+      said.push_back(std::string(record.topic) + ": " + record.text);
+    };
+    return all;
+  }
+  Tenant open() {
+    TenantOptions unloaded;
+    unloaded.unload_at_close = true;
+    return broker.open_tenant("leaves", unloaded);
+  }
+  std::vector<std::string> said;
+  Broker broker;
+};
+
+TEST_F(LeftElsewhere, DISABLED_HostsThreadThatCallsTheLibrary) {
+  const std::filesystem::path path = test_library("left_behind");
+  std::promise<void> called, closed;
+  Tenant tenant = open();
+  std::thread worker;
+  {
+    const AdoptedLibrary library = tenant.adopt(path);
+    auto* const function = reinterpret_cast<void (*)()>(library.symbol("ctxb_test_leave_nothing"));
+    worker = std::thread([function, &called, &closed] {
+      function();
+      called.set_value();
+      closed.get_future().wait();
+    });
+    called.get_future().wait();
+  }
+  tenant.close();
+  EXPECT_EQ(tenant.strikes(), 0U);
+  EXPECT_TRUE(is_in_process(path)) << "the thread may call it again";
+  EXPECT_THAT(said, Contains(HasSubstr("stays in the process")));
+  closed.set_value();
+  worker.join();
+}
+
+TEST_F(LeftElsewhere, DISABLED_ThreadsThatHaveEndedAreNotBlamed) {
+  const std::filesystem::path path = test_library("left_behind");
+  std::vector<std::thread> ended;
+  for (int i = 0; i < 20; ++i) ended.emplace_back([] {});
+  usleep(20000);  // they are not joined
+  Tenant tenant = open();
+  {
+    const AdoptedLibrary library = tenant.adopt(path);
+    reinterpret_cast<void (*)()>(library.symbol("ctxb_test_thread_that_ends"))();
+  }
+  usleep(20000);
+  tenant.close();
+  EXPECT_EQ(tenant.strikes(), 0U);
+  EXPECT_FALSE(is_in_process(path));
+  for (std::thread& one : ended) one.join();
+}
+
+TEST_F(LeftElsewhere, DISABLED_ThreadOfANeededLibraryKeepsBoth) {
+  Tenant tenant = open();
+  {
+    const AdoptedLibrary library = tenant.adopt(test_library("left_behind_by_needed"));
+    void* const needed = dlopen(test_library("left_behind_needed").c_str(), RTLD_NOW | RTLD_NOLOAD);
+    ASSERT_NE(needed, nullptr);
+    reinterpret_cast<void (*)()>(dlsym(needed, "ctxb_test_leave_thread"))();
+    dlclose(needed);
+  }
+  usleep(20000);
+  tenant.close();
+  EXPECT_TRUE(is_in_process(test_library("left_behind_needed")));
+  EXPECT_EQ(tenant.strikes(), 1U);
+  EXPECT_THAT(said, Contains(HasSubstr("left_behind_needed.so: a thread that was started in it")));
+  usleep(50000);
+}
+
+class LeftElsewhereTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LeftElsewhereTest, IsFoundAndBlamedRightly) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "threads start in the sanitizer's code";
+#endif
+  const ChildResult child = run_child(std::string("LeftElsewhere.DISABLED_") + GetParam());
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+}
+INSTANTIATE_TEST_SUITE_P(Cases, LeftElsewhereTest,
+                         ::testing::Values("HostsThreadThatCallsTheLibrary",
+                                           "ThreadsThatHaveEndedAreNotBlamed",
+                                           "ThreadOfANeededLibraryKeepsBoth"),
+                         [](const auto& info) { return std::string(info.param); });
+
 // A key does not keep the library: it is deleted with it.
 class LeftKey : public ::testing::TestWithParam<const char*> {
  protected:

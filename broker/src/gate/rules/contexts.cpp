@@ -57,6 +57,12 @@ CUresult own_lease(const Caller& caller, int device, CUcontext asked, Translated
   return status;
 }
 
+// The thread's current context, if the driver tells it.
+std::optional<CUcontext> current_here() noexcept {
+  CUcontext current = nullptr;
+  return GetCurrent::call(&current) == CUDA_SUCCESS ? std::optional(current) : std::nullopt;
+}
+
 // Finds what is made current when a tenant asks for `context`.
 CUresult translate(const Caller& caller, const char* function, CUcontext context,
                    Translated* wanted) noexcept {
@@ -70,6 +76,10 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
   }
   const int device = caller.tenant->find_device(context);
   if (device >= 0) return own_lease(caller, device, context, wanted);
+  // It may be another tenant's by now. Only a thread that has kept it current still has it.
+  if (caller.tenant->has_left(context) && current_here() != context) {
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
   const auto value = reinterpret_cast<std::uint64_t>(context);
   for (const Kind kind : {Kind::context, Kind::green_context}) {
     if (ledger().holds(caller.tenant->holder(), kind, value)) return CUDA_SUCCESS;
@@ -84,12 +94,6 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
   }
   const int meant = caller.tenant->find_unused_device(context);
   return meant >= 0 ? own_lease(caller, meant, context, wanted) : CUDA_SUCCESS;
-}
-
-// The thread's current context, if the driver tells it.
-std::optional<CUcontext> current_here() noexcept {
-  CUcontext current = nullptr;
-  return GetCurrent::call(&current) == CUDA_SUCCESS ? std::optional(current) : std::nullopt;
 }
 
 using SetCurrent = DriverFunction<"cuCtxSetCurrent", CUresult(CUcontext)>;
