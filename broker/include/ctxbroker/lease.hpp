@@ -42,7 +42,7 @@ enum class LeaseKind {
 struct LeaseChoice {
   LeaseKind kind = LeaseKind::automatic;
   /// Asked for: a green lease gets at least this many multiprocessors, which no other green lease
-  /// uses; 0 asks for all of the device and reserves none. Other kinds ignore it.
+  /// of this broker uses; 0 asks for all of the device and reserves none. Other kinds ignore it.
   /// Granted: how many multiprocessors the lease's work can use.
   unsigned multiprocessors = 0;
 
