@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "elf_file.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <span>
 #include <sstream>
 
 #include "image/elf.hpp"
+#include "limits/limits.hpp"
+#include "observe/regular_file.hpp"
 #include "trial.hpp"
 
 namespace ctxbroker::validate {
@@ -48,8 +48,9 @@ std::uint64_t offset_of(const image::ElfInMemory& file, std::uint64_t address) {
 }  // namespace
 
 ElfFile::ElfFile(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  bytes_.assign(std::istreambuf_iterator<char>(file), {});
+  detail::FileReading file = detail::read_regular_file(path, limits::image_bytes.most);
+  if (!file.trouble.empty()) throw Failed(path.string() + " " + file.trouble);
+  bytes_.assign(file.bytes.begin(), file.bytes.end());
   const image::ElfInMemory elf(std::as_bytes(std::span(bytes_)));
   const auto header = elf.header();
   if (!header) throw Failed("it is no ELF file, so no loader takes it for a shared library");

@@ -179,8 +179,7 @@ ptx::Module parse_ptx(const std::string& text, ptx::ModuleBudget& budget) {
   }
 }
 
-void check_alone(const ptx::Module& module) {
-  ptx::ModuleBudget budget;
+void check_alone(const ptx::Module& module, ptx::ModuleBudget& budget) {
   compile(ptx::with_stand_ins(module), budget);
 }
 

@@ -37,7 +37,7 @@ std::vector<image::LinkedInput> read_link_input(CUjitInputType type, const void*
                                                 std::size_t bytes, const std::string& name);
 ptx::Module parse_ptx(const std::string& text, ptx::ModuleBudget& budget);
 // What is wrong with the kernels of one input, found before it is linked.
-void check_alone(const ptx::Module& module);
+void check_alone(const ptx::Module& module, ptx::ModuleBudget& budget);
 JitResult compile_linked(const std::vector<image::LinkedInput>& inputs);
 
 }  // namespace ctxbroker::software

@@ -17,7 +17,7 @@ void Link::add(CUjitInputType type, const void* data, std::size_t bytes, std::st
   try {
     for (image::LinkedInput& input : read_link_input(type, data, bytes, name)) {
       modules_.push_back({input.name, parse_ptx(input.ptx, budget_)});
-      check_alone(modules_.back().module);
+      check_alone(modules_.back().module, alone_);
       inputs_.push_back(std::move(input));
     }
     ptx::check_definitions(modules_);

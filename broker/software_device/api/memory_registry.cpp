@@ -50,7 +50,10 @@ void* new_memory(Block::Kind kind, std::size_t bytes) {
   if (bytes <= SIZE_MAX - alignment)
     memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   require(memory != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
-  std::memset(memory, undefined_byte, bytes <= fill_wholly ? bytes : fill_at_least);
+  // Variables of a module get their values next, and many take no memory before they are used.
+  if (kind != Block::Kind::module) {
+    std::memset(memory, undefined_byte, bytes <= fill_wholly ? bytes : fill_at_least);
+  }
   return memory;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -83,7 +84,13 @@ std::shared_ptr<Module> place_module(Context& context,
   auto admit = [&] { context.require_alive(); };
   try {
     for (const exec::GlobalVariable& variable : module->program->globals) {
-      require(variable.alignment <= device_limits::alignment, CUDA_ERROR_INVALID_PTX);
+      if (variable.alignment > device_limits::alignment) {
+        log_error("module: the variable " + variable.name + " is aligned to " +
+                  std::to_string(variable.alignment) +
+                  " bytes, and the software device aligns to " +
+                  std::to_string(device_limits::alignment) + " at most");
+        fail(CUDA_ERROR_INVALID_PTX);
+      }
       std::size_t bytes = std::max<std::size_t>(1, variable.size);
       module->blocks.push_back(process.memory.allocate(Block::Kind::module, context, bytes, 0));
       module->global_addresses.push_back(module->blocks.back()->begin);

@@ -137,6 +137,11 @@ void Location::refuse(const std::string& why) const {
 }
 
 Json parse(std::string_view text, const std::string& document) {
+  // To the library, it is the end of the text.
+  if (const std::size_t at = text.find('\0'); at != std::string_view::npos) {
+    Location{document, ""}.refuse("is not JSON: byte " + std::to_string(at) +
+                                  " is a null character");
+  }
   const detail::InLocaleC locale;  // the library reads fractions with strtod
   try {
     return Json::parse(text, Check(document));

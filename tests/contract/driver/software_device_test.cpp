@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -298,6 +299,50 @@ TEST_F(SoftwareDeviceTest, ATextThatAsksForTooMuchIsRefusedByTheNameOfTheLimit) 
   EXPECT_EQ(d.cuModuleLoadDataEx(&loaded, text.c_str(), 2, options, values),
             CUDA_ERROR_INVALID_PTX);
   EXPECT_NE(std::string(log).find("the limit module_steps"), std::string::npos) << log;
+}
+
+// Each part has less than the limit.
+TEST_F(SoftwareDeviceTest, PartsOfALinkedImageShareItsLimits) {
+  const auto part = [](int number) {
+    std::string text =
+        ".version 8.0\n.target sm_75\n.address_size 64\n.func f0() {\n.reg .b32 a;\n";
+    for (int i = 0; i < 28; ++i) text += "mov.u32 a, %clock;\n";
+    text += "ret; }\n";
+    for (int i = 1; i < 16; ++i) {
+      const std::string callee = "call f" + std::to_string(i - 1) + "; ";
+      text += ".func f" + std::to_string(i) + "() { " + callee + callee + "ret; }\n";
+    }
+    return text + ".visible .entry k" + std::to_string(number) + "() { call f15; ret; }\n";
+  };
+  CUlinkState state = nullptr;
+  ASSERT_EQ(d.cuLinkCreate_v2(0, nullptr, nullptr, &state), CUDA_SUCCESS);
+  const auto add = [&](int number) {
+    std::string text = part(number);
+    return d.cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, text.data(), text.size() + 1, "part", 0,
+                              nullptr, nullptr);
+  };
+  EXPECT_EQ(add(0), CUDA_SUCCESS) << "the control";
+  CUresult status = CUDA_SUCCESS;
+  for (int number = 1; number < 4 && status == CUDA_SUCCESS; ++number) status = add(number);
+  EXPECT_EQ(status, CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(d.cuLinkDestroy(state), CUDA_SUCCESS);
+}
+
+TEST_F(SoftwareDeviceTest, VariablesThatNothingUsesTakeNoneOfTheMachinesMemory) {
+  const auto resident_pages = [] {
+    std::uint64_t all = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> all >> resident;
+    return resident;
+  };
+  std::string text = ".version 8.0\n.target sm_75\n.address_size 64\n";
+  for (int i = 0; i < 60; ++i) {
+    text += ".visible .global .align 8 .b8 x" + std::to_string(i) + "[67000000];\n";
+  }
+  const std::uint64_t before = resident_pages();
+  CUmodule loaded = nullptr;
+  ASSERT_EQ(d.cuModuleLoadData(&loaded, text.c_str()), CUDA_SUCCESS);
+  EXPECT_LT(resident_pages(), before + (std::uint64_t{100} << 20) / 4096);
+  EXPECT_EQ(d.cuModuleUnload(loaded), CUDA_SUCCESS);
 }
 
 // A variable takes the device's memory, and the machine's only where something uses it.

@@ -138,6 +138,12 @@ TEST(Bombs, AParameterThatIsPassedInMemoryIsCountedByItsSize) {
                  limits::module_steps);
 }
 
+TEST(Bombs, LabelsAreCountedInEachExpansion) {
+  const std::string function = ".func f() {\n" + numbered("a#:\n", 100'000) + "ret; }\n";
+  EXPECT_THAT(cost_of(function + kernel("call f;")).error, IsEmpty()) << "the control";
+  expect_refused(function + kernel(numbered("call f; // #\n", 40)), limits::module_steps);
+}
+
 TEST(Bombs, CallsThroughPointersAreCountedByTheFunctionsThatMayBeMeant) {
   expect_refused(numbered(".func f#() { ret; }\n", 2000) + ".global .u64 t[2001] = {" +
                      numbered("f#,", 2000) + "0};\n" +

@@ -127,7 +127,7 @@ void lower_body(Builder& b) {
   Scope& scope = b.scope();
   const ptx::Function& function = *scope.function;
   constexpr std::uint64_t bytes_of_step = 1024;
-  b.spend(1 + function.memory / bytes_of_step);
+  b.spend(1 + function.labels.size() + function.memory / bytes_of_step);
   declare_names(scope);
   for (const ptx::Variable& variable : function.variables) declare_variable(b, scope, variable);
   std::unordered_multimap<std::size_t, LabelId> labels_at;
