@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds linger{50};  // a thread serves a burst of e
 constexpr std::chrono::microseconds moment{50};
 // How long a call that makes something has at least, when no tenant has work that could be in the
 // way: the machine may be too busy to make it within a short limit.
-constexpr std::chrono::seconds least_for_a_busy_machine{2};
+constexpr std::chrono::seconds least_for_a_busy_machine{10};
 
 // Most calls return at once, and whoever sleeps wakes up late: both sides look for a moment first,
 // outside the lock.
@@ -231,7 +231,7 @@ std::optional<CUresult> HungWork::make(MakeRequest request) {
 
 bool HungWork::is_anybody_busy() const noexcept {
   try {
-    return !busy_->busy_in(*this).empty();
+    return busy_->is_anybody_busy(*this);
   } catch (...) {  // out of memory: it is not known
     return true;
   }

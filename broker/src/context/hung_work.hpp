@@ -96,6 +96,8 @@ class BusyTenants {
   virtual ~BusyTenants() = default;
   // Returns the names of the tenants that have work in the family. Throws std::bad_alloc.
   virtual std::vector<std::string> busy_in(const HungWork& family) = 0;
+  // Returns whether any has, also where it is not known which. Throws std::bad_alloc.
+  virtual bool is_anybody_busy(const HungWork& family) { return !busy_in(family).empty(); }
 };
 
 // A line of the list of what is put off.

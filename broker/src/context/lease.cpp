@@ -225,6 +225,10 @@ bool Lease::has_work_in_default_streams() {
   if (kind() == LeaseKind::shared || (kind() == LeaseKind::green && users_.inside() != 0)) {
     return false;
   }
+  return is_default_stream_busy();
+}
+
+bool Lease::is_default_stream_busy() {
   return in_each_context([&] { return table().stream_query(nullptr); }) == CUDA_ERROR_NOT_READY;
 }
 

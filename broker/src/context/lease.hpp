@@ -196,6 +196,8 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // and does not wait. False for a shared lease, whose default stream is everybody's, and for a
   // green one that a thread is inside. Throws std::bad_alloc.
   bool has_work_in_default_streams();
+  // The same, also where the default stream is everybody's, and where a thread is inside.
+  bool is_default_stream_busy();
 
   // The number of threads that have its context current without a guard. They hold the counter, not
   // the lease. As long as there is such a thread, the context is not ended.

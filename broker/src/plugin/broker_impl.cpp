@@ -256,6 +256,18 @@ std::vector<std::string> BrokerImpl::busy_in(const HungWork& family) {
   return names;
 }
 
+// All shared leases of a device have one default stream.
+bool BrokerImpl::is_anybody_busy(const HungWork& family) {
+  if (!busy_in(family).empty()) return true;
+  if (OpenCaptures::all().any()) return false;
+  for (const auto& lease : leases_->all()) {
+    if (lease->family().get() == &family && lease->kind() == LeaseKind::shared) {
+      return lease->is_default_stream_busy();
+    }
+  }
+  return false;
+}
+
 std::size_t BrokerImpl::suspects() {
   const std::lock_guard lock(main_mutex_);
   if (!suspects_) suspects_ = count_suspects();

@@ -100,6 +100,7 @@ class BrokerImpl final : private BusyTenants {
 
  private:
   std::vector<std::string> busy_in(const HungWork& family) override;
+  bool is_anybody_busy(const HungWork& family) override;
   void poll_instances() noexcept;
   void report_losses();  // of all tenants: see TenantImpl
   void end_lost_contexts() noexcept;
