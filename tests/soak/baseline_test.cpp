@@ -112,6 +112,9 @@ class Neighbour {
   WorkOrder order_{};
 };
 
+// The last record that says that a library stays.
+std::string last_stay;  // the library is unloaded on this thread
+
 void live_once(Broker& broker, unsigned number) {
   static const std::vector<std::string> all = modes();
   constexpr LeaseKind kinds[] = {LeaseKind::green, LeaseKind::shared, LeaseKind::private_own};
@@ -125,7 +128,7 @@ void live_once(Broker& broker, unsigned number) {
   });
   tenant.close();
   EXPECT_EQ(dlopen(test_library(mode).c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr)
-      << mode << " is still in the process";
+      << mode << " is still in the process: " << last_stay;
 }
 
 bool primary_is_active() {
@@ -138,7 +141,11 @@ bool primary_is_active() {
 TEST(Baseline, DISABLED_ManyLoadsWithABroker) {
   const unsigned warm = 12;
   const unsigned loads = driver_is_software() ? 1000 : 50;
-  Broker broker = Broker::open();
+  BrokerOptions options;
+  options.records = [](const Record& record) {
+    if (record.text.find("stays in the process") != std::string::npos) last_stay = record.text;
+  };
+  Broker broker = Broker::open(options);
   ASSERT_TRUE(broker.gate().in_force) << broker.gate().reason;
   soak::Resources before, after;
   {

@@ -60,6 +60,23 @@ CUcontext TakenContexts::remove_last() noexcept {
   return last;
 }
 
+void TakenContexts::remove_lowest(CUcontext context) noexcept {
+  std::uint32_t lowest = count;
+  while (lowest > 0 && at(lowest - 1) != context) --lowest;
+  if (lowest == 0) return;
+  const auto place = [&](std::uint32_t index) -> CUcontext& {
+    return index < few ? own[index] : more[index - few];
+  };
+  for (std::uint32_t i = lowest; i < count; ++i) place(i - 1) = place(i);
+  remove_last();
+}
+
+bool TakenContexts::append(const TakenContexts& below) noexcept {
+  bool all = true;
+  for (std::uint32_t i = 0; i < below.count; ++i) all = add(below.at(i)) && all;
+  return all;
+}
+
 CUresult take_stack(const DriverTable& driver, TakenContexts& taken) noexcept {
   return pop_all(driver, [&](CUcontext context) {
     if (taken.add(context)) return true;

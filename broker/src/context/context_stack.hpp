@@ -20,6 +20,9 @@ struct TakenContexts {
 
   bool add(CUcontext context) noexcept;  // false: out of memory
   CUcontext remove_last() noexcept;      // frees the memory that is not needed any more
+  // Removes the context nearest the bottom that has this handle, if there is one.
+  void remove_lowest(CUcontext context) noexcept;
+  bool append(const TakenContexts& below) noexcept;  // false: out of memory
   bool empty() const noexcept { return count == 0; }
   CUcontext at(std::uint32_t index) const noexcept {  // from the top of the stack
     return index < few ? own[index] : more[index - few];
@@ -41,7 +44,7 @@ CUresult put_back(const DriverTable& driver, CUcontext context) noexcept;
 // Gives back all that was taken. Goes on after an error, and returns the first error.
 CUresult give_back_stack(const DriverTable& driver, TakenContexts& taken) noexcept;
 
-// What was on a stack that was emptied.
+// The contexts that were on a stack before it was emptied.
 struct Emptied {
   std::size_t count = 0;
   CUcontext top = nullptr, bottom = nullptr;

@@ -299,16 +299,11 @@ bool pop_from_top(Frame& frame) noexcept {
 // Takes the context of an abandoned frame out of the thread's stack. What the host has pushed since
 // then stays, above what the thread had before.
 [[gnu::cold, gnu::noinline]] CUresult remove_own(Frame& frame) noexcept {
-  TakenContexts found;
-  const CUresult status = take_stack(*frame.target.driver, found);
-  std::uint32_t own = found.count;  // the lowest one with this handle
-  while (own > 0 && found.at(own - 1) != frame.target.context) --own;
   TakenContexts kept;
-  for (std::uint32_t i = 0; i < found.count; ++i) {
-    if (i + 1 != own) kept.add(found.at(i));
-  }
+  CUresult status = take_stack(*frame.target.driver, kept);
+  kept.remove_lowest(frame.target.context);
   TakenContexts& before = frame.extras().taken;
-  for (std::uint32_t i = 0; i < before.count; ++i) kept.add(before.at(i));
+  if (!kept.append(before)) status = CUDA_ERROR_OUT_OF_MEMORY;
   before = std::move(kept);
   frame.under = nullptr;
   return status;
@@ -491,17 +486,9 @@ void stream_capture_begun(CUstream stream) noexcept {
   }
 }
 
-namespace {
-constinit thread_local const char* worked_for = nullptr;
-}
-
-void work_for_owner(const char* owner) noexcept {
-  worked_for = owner;
-}
-
 const char* running_owner() noexcept {
   const Frame* frame = thread_state.innermost;
-  if (frame == nullptr) return worked_for;
+  if (frame == nullptr) return thread_state.works_for;
   for (; frame != nullptr; frame = frame->outer) {
     if (frame->tenant != nullptr) return frame->tenant->lasting_name;
   }

@@ -273,9 +273,11 @@ inline FrameOwner frame_owner() noexcept {
 // tenant, also where its plug-in has called the host; "host" for the broker's own work; null
 // outside of guards.
 const char* running_owner() noexcept;
-// The same for a thread of the broker's own, which is outside of guards: whom it works for. Null:
+// Sets what running_owner returns outside of guards, for a thread that the broker has made. Null:
 // nobody.
-void work_for_owner(const char* owner) noexcept;
+inline void work_for_owner(const char* owner) noexcept {
+  thread_state.works_for = owner;
+}
 
 // Enters in the constructor and leaves in the destructor. After a failed enter the thread is
 // unchanged, and status() says why.

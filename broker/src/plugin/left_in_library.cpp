@@ -79,18 +79,19 @@ Thread thread_in(const Extent& code, Address start, Address argument) noexcept {
   return is_in(code, read_word(argument + sizeof(void*))) ? Thread::calls : Thread::none;
 }
 
-// A thread may begin or end meanwhile: then the walk ends early, or meets a word that is gone. One
-// that has ended stays in the list, without an id, until it is joined.
+// A thread may begin or end meanwhile. Then the walk ends early, meets a word that is gone, or goes
+// round in the list of ended threads. A thread that has ended has the id 0, and -1 once it is
+// joined.
 Thread find_thread(const Extent& code) noexcept {
   const ThreadList list;
   if (!list) return Thread::none;
-  constexpr int most_threads = 100000;
+  constexpr int most_threads = 10000;
   const Address head = list.loader + list.used->offset;
   Address at = read_word(head);
   Thread found = Thread::none;
   for (int i = 0; i < most_threads && at != 0 && at != head; ++i, at = read_word(at)) {
     const Address thread = at - list.link->offset;
-    if (static_cast<pid_t>(read_word(thread + list.id->offset)) == 0) continue;
+    if (static_cast<pid_t>(read_word(thread + list.id->offset)) <= 0) continue;
     const Address start = thread + list.start->offset;
     found = std::max(found, thread_in(code, read_word(start), read_word(start + sizeof(void*))));
   }

@@ -190,8 +190,6 @@ void TenantImpl::keep_primaries(GatedTenant& gated) {
   }
 }
 
-// Gives back what the tenant's code made through the driver and forgot, and what the host made for
-// the tenant.
 std::vector<CUcontext> TenantImpl::own_contexts() {
   std::vector<CUcontext> all;
   for (const auto& lease : leases_) {
@@ -201,6 +199,8 @@ std::vector<CUcontext> TenantImpl::own_contexts() {
   return all;
 }
 
+// Gives back what the tenant's code made through the driver and forgot, and what the host made for
+// the tenant.
 void TenantImpl::give_back_what_is_left() noexcept {
   try {
     if (gated() != nullptr) {
