@@ -30,6 +30,15 @@ void OpenCaptures::ended(CUstream stream) noexcept {
   count_.store(open_.size(), std::memory_order_release);
 }
 
+std::vector<CUstream> OpenCaptures::left_by(const void* owner) {
+  const std::lock_guard lock(mutex_);
+  std::vector<CUstream> left;
+  for (const Open& one : open_) {
+    if (one.owner == owner) left.push_back(one.stream);
+  }
+  return left;
+}
+
 bool OpenCaptures::find_here() noexcept {
   const std::lock_guard lock(mutex_);
   return std::any_of(open_.begin(), open_.end(),

@@ -33,8 +33,12 @@ class OpenCaptures {
     return !open_.empty();
   }
 
+  // The streams with a capture that the owner has left open. Throws std::bad_alloc.
+  std::vector<CUstream> left_by(const void* owner);
+
   // Calls end(stream) for each that the owner has left open. The stream cannot end meanwhile,
-  // because drivers crash on the handle of one that has ended.
+  // because drivers crash on the handle of one that has ended: `end` holds a lock that guards
+  // take too, so it calls the driver and takes no lock of a tenant.
   template <typename End>
   void end_left(const void* owner, End&& end) noexcept {
     const std::lock_guard lock(mutex_);

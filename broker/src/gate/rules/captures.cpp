@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Captures of streams, which make graphs. A tenant captures its own streams only.
+#include <algorithm>
+#include <new>
+#include <vector>
+
 #include "context/guard.hpp"
 #include "context/open_captures.hpp"
 #include "gate/shown.hpp"
@@ -231,13 +235,30 @@ constexpr RuleRow capture_rows[] = {
 
 }  // namespace
 
+namespace {
+
+// The tenant's streams with a capture that it has left open. A stream that was lent may have ended.
+std::vector<CUstream> own_streams_left(GatedTenant& tenant) noexcept {
+  try {
+    std::vector<CUstream> left = OpenCaptures::all().left_by(&tenant.main());
+    std::erase_if(left, [&](CUstream stream) {
+      return !is_known_own(tenant, Kind::stream, handle_value(stream));
+    });
+    return left;
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
+}  // namespace
+
 void end_open_captures(GatedTenant& tenant) noexcept {
   using EndCapture = DriverFunction<"cuStreamEndCapture", CUresult(CUstream, CUgraph*)>;
   using DestroyGraph = DriverFunction<"cuGraphDestroy", CUresult(CUgraph)>;
   int left = 0;
+  const std::vector<CUstream> own = own_streams_left(tenant);
   OpenCaptures::all().end_left(&tenant.main(), [&](CUstream stream) {
-    // A stream that was lent may have ended.
-    if (!is_known_own(tenant, Kind::stream, handle_value(stream))) return;
+    if (std::find(own.begin(), own.end(), stream) == own.end()) return;
     CUgraph graph = nullptr;
     // Another thread may have begun it. The driver says so, and has ended it all the same.
     const CUresult status = EndCapture::call(stream, &graph);
