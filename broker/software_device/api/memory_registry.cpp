@@ -47,8 +47,10 @@ void* new_memory(Block::Kind kind, std::size_t bytes) {
       kind == Block::Kind::pinned || kind == Block::Kind::managed || kind == Block::Kind::device;
   std::size_t alignment = pages ? page_alignment : device_limits::alignment;
   void* memory = nullptr;
+  // At least a byte more. No block begins where another one ends, so that an access just past the
+  // end is noticed.
   if (bytes <= SIZE_MAX - alignment)
-    memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    memory = std::aligned_alloc(alignment, bytes / alignment * alignment + alignment);
   require(memory != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
   // Variables of a module get their values next, and many take no memory before they are used.
   if (kind != Block::Kind::module) {
