@@ -28,11 +28,11 @@ constexpr Part parts[] = {
 }  // namespace
 
 void FloatControl::restore(char* text, std::size_t bytes) const noexcept {
-  const FloatControl now = read();
+  const FloatControl now{OfThisThread()};
 #if defined(__x86_64__)
   std::uint32_t vector = 0;
   asm volatile("stmxcsr %0" : "=m"(vector));
-  vector = (vector & vector_flags) | vector_;
+  vector = (vector & vector_flags) | (vector_ & ~vector_flags);
   asm volatile("ldmxcsr %0" : : "m"(vector));
   // A flag that is set would trap as soon as its exception is let through.
   std::uint16_t status = 0;

@@ -10,22 +10,23 @@ namespace ctxbroker::detail {
 
 class FloatControl {
  public:
-  // Reads the calling thread's.
-  static FloatControl read() noexcept {
-    FloatControl now;
+  struct OfThisThread {};
+
+  FloatControl() noexcept = default;
+  // Reads the calling thread's. This writes each part where it stays: to read parts of different
+  // sizes from where they have just been written makes the processor wait.
+  explicit FloatControl(OfThisThread) noexcept {
 #if defined(__x86_64__)
-    asm volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(now.vector_), "=m"(now.x87_));
-    now.vector_ &= ~vector_flags;
+    asm volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(vector_), "=m"(x87_));
 #elif defined(__aarch64__)
-    asm volatile("mrs %0, fpcr" : "=r"(now.vector_));
+    asm volatile("mrs %0, fpcr" : "=r"(vector_));
 #endif
-    return now;
   }
 
   // Returns whether the calling thread has these bits.
   bool is_set() const noexcept {
-    const FloatControl now = read();
-    return now.vector_ == vector_ && now.x87_ == x87_;
+    const FloatControl now{OfThisThread()};
+    return ((now.vector_ ^ vector_) & ~vector_flags) == 0 && now.x87_ == x87_;
   }
 
   // Gives the calling thread these bits. Writes what was changed into `text`, for a strike.
@@ -33,10 +34,11 @@ class FloatControl {
 
  private:
 #if defined(__aarch64__)
+  static constexpr std::uint64_t vector_flags = 0;
   std::uint64_t vector_ = 0;
 #else
   static constexpr std::uint32_t vector_flags = 0x3f;
-  std::uint32_t vector_ = 0;  // MXCSR, without the flags
+  std::uint32_t vector_ = 0;  // MXCSR, with the flags: to leave them in costs less
 #endif
   std::uint16_t x87_ = 0;  // the control word
 };

@@ -84,7 +84,7 @@ struct Frame {
         tenant(call.tenant),
         function(call.function),
         strikes(call.strikes),
-        floats(FloatControl::read()) {}
+        floats(FloatControl::OfThisThread()) {}
   // Of a thread without guards, on which this context was pushed in this slot.
   Frame(const GuardTarget& where, const GuardedCall& call, CUcontext pushed, LeaseSlot* in,
         const ThreadState& thread) noexcept
@@ -99,7 +99,7 @@ struct Frame {
         strikes(call.strikes),
         under(thread.outside),
         slot(in),
-        floats(FloatControl::read()) {}
+        floats(FloatControl::OfThisThread()) {}
 
   // Constructs the extras at the first call.
   Extras& extras() noexcept {

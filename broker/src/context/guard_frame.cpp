@@ -73,7 +73,7 @@ void leave_abandoned_frames() noexcept {
   for (Frame* frame = thread_state.innermost;
        frame != nullptr && frame->end.load(std::memory_order_acquire) != FrameEnd::none;
        frame = thread_state.innermost) {
-    frame->floats = FloatControl::read();  // the host's by now
+    frame->floats = FloatControl(FloatControl::OfThisThread());  // the host's by now
     leave(*frame);
     give_back_guard_frame(guard_frame_of(*frame));
   }

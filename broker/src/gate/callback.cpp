@@ -96,7 +96,7 @@ struct GraphFunctions {
 
 void run_callback(GatedTenant& tenant, const char* name, CUstream stream, void (*run)(void*),
                   void* data) noexcept {
-  const FloatControl floats = FloatControl::read();
+  const FloatControl floats{FloatControl::OfThisThread()};
   GatedTenant* const outer = std::exchange(thread_state.callback_of, &tenant);
   Called called{run, data};
   const End end = catch_end_of_thread(called);
