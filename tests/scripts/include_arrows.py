@@ -58,6 +58,7 @@ WHITE_BOX = {
     "tests/unit/": "unit tests look at one part of the broker",
     "tests/fuzz/": "fuzz targets give bytes to one reader of the broker",
     "tests/bench/bench_timeline.cpp": "measures a span, which no host can make",
+    "tests/contract/gate/forked_process_test.cpp": "holds a lock of the broker's while the process forks",
     "tests/contract/gate/gate_start_test.cpp": "asks the gate's library itself, past the broker",
     "tests/contract/gate/ledger_contract_test.cpp": "compares the ledger with what the driver has",
     "tests/contract/gate/primary_detour_test.cpp": "no driver without another API has work for the detour",

@@ -64,7 +64,8 @@ void blame(const Frame& frame, const char* what) noexcept {
 // Only records the failure, because nothing can be done about it and nobody should be stopped.
 void report_failed_restore(const Frame& frame, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
-  if (is_process_fault(status)) return;  // recorded once, by whoever met the fault
+  // In a forked process; or a fault, which is recorded once, by whoever met it.
+  if (status == CUDA_ERROR_NOT_INITIALIZED || is_process_fault(status)) return;
   if (frame.tenant == nullptr) return;
   frame.tenant->log(Severity::error, "guard", [&] {
     return std::string(frame.function) + ": the thread's context stack could not be restored: " +

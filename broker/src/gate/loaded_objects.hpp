@@ -15,6 +15,14 @@ struct Extent {
   std::uintptr_t begin = 0, end = 0;
   friend bool operator==(const Extent&, const Extent&) = default;
 };
+inline bool is_in(const Extent& code, std::uintptr_t address) noexcept {
+  return address >= code.begin && address < code.end;
+}
+template <typename Pointer>
+bool is_in(const Extent& code, Pointer* pointer) noexcept {
+  return is_in(code, reinterpret_cast<std::uintptr_t>(pointer));
+}
+
 Extent extent_of(const dl_phdr_info& object) noexcept;
 // Of the object that holds the address; zeros where none does. Any thread.
 Extent extent_at(const void* address) noexcept;

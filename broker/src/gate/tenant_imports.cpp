@@ -17,6 +17,7 @@
 
 #include "driver/driver_file.hpp"
 #include "gate/code_map.hpp"
+#include "gate/dynamic_tables.hpp"
 #include "gate/loaded_objects.hpp"
 #include "gate/loader_exception.hpp"
 
@@ -36,16 +37,6 @@ struct PatchResult {
   std::size_t changed = 0;
   std::size_t refused = 0;  // the system let nobody write there
 };
-
-#if defined(__aarch64__)
-constexpr unsigned jump_slot = R_AARCH64_JUMP_SLOT, got_entry = R_AARCH64_GLOB_DAT;
-constexpr unsigned data_word = R_AARCH64_ABS64;
-#elif defined(__x86_64__)
-constexpr unsigned jump_slot = R_X86_64_JUMP_SLOT, got_entry = R_X86_64_GLOB_DAT;
-constexpr unsigned data_word = R_X86_64_64;
-#else
-constexpr unsigned jump_slot = ~0U, got_entry = ~0U, data_word = ~0U;  // this processor has no gate
-#endif
 
 // The pages that the loader made read-only after it filled them in, rounded as the loader does.
 // They are writable from the first slot that has to be changed until this object ends.
@@ -89,47 +80,6 @@ __attribute__((no_sanitize("address", "thread"))) bool exchange(Word* at, Word o
   return __atomic_compare_exchange_n(at, &of, by, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-// The tables that the loader works with.
-struct Dynamic {
-  const ElfW(Sym) * symbols = nullptr;
-  const char* names = nullptr;
-  std::span<const ElfW(Rela)> relocations[2];
-};
-
-Dynamic read_dynamic(const dl_phdr_info& object) noexcept {
-  Word values[DT_NUM] = {};  // by tag; 0: the library has none
-  for (const ElfW(Phdr) & part : std::span(object.dlpi_phdr, object.dlpi_phnum)) {
-    if (part.p_type != PT_DYNAMIC) continue;
-    const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(object.dlpi_addr + part.p_vaddr);
-    for (; entry->d_tag != DT_NULL; ++entry) {
-      if (entry->d_tag > 0 && entry->d_tag < DT_NUM) values[entry->d_tag] = entry->d_un.d_ptr;
-    }
-  }
-  // The loader has made it an address, or on some systems left it an offset.
-  const auto address = [&](int tag) {
-    return values[tag] != 0 && values[tag] < object.dlpi_addr ? object.dlpi_addr + values[tag]
-                                                              : values[tag];
-  };
-  const auto relocations = [&](int table, int bytes) -> std::span<const ElfW(Rela)> {
-    if (values[table] == 0) return {};
-    return {reinterpret_cast<const ElfW(Rela)*>(address(table)),
-            values[bytes] / sizeof(ElfW(Rela))};
-  };
-  return {reinterpret_cast<const ElfW(Sym)*>(address(DT_SYMTAB)),
-          reinterpret_cast<const char*>(address(DT_STRTAB)),
-          {relocations(DT_JMPREL, DT_PLTRELSZ), relocations(DT_RELA, DT_RELASZ)}};
-}
-
-unsigned type_of(const ElfW(Rela) & relocation) noexcept {
-  return static_cast<unsigned>(ELF64_R_TYPE(relocation.r_info));
-}
-
-bool is_import(const ElfW(Rela) & relocation) noexcept {
-  const unsigned type = type_of(relocation);
-  return ELF64_R_SYM(relocation.r_info) != 0 && relocation.r_addend == 0 &&
-         (type == jump_slot || type == got_entry || type == data_word);
-}
-
 // A word of initialised data may have been given another value since, and a library of the tenant's
 // own may stand in for the driver: both stay as they are.
 bool is_to_be_changed(const Import& import, unsigned type, Word now, const Extent& own) noexcept {
@@ -137,7 +87,7 @@ bool is_to_be_changed(const Import& import, unsigned type, Word now, const Exten
   if (type == data_word) return now == import.of;
   if (import.of == 0 || now == import.of) return true;
   // The loader binds it at the first call: until then it leads into the library itself.
-  return type == jump_slot && own.begin <= now && now < own.end;
+  return type == jump_slot && is_in(own, now);
 }
 
 const Import* find(std::span<const Import> imports, std::string_view name) noexcept {
@@ -154,14 +104,14 @@ const Import* find(std::span<const Import> imports, std::string_view name) noexc
 // returns. Call it while the loader lets no library go (in dl_iterate_phdr), one thread at a time.
 PatchResult patch_imports(const dl_phdr_info& object, std::span<const Import> imports) noexcept {
   PatchResult result;
-  const Dynamic tables = read_dynamic(object);
+  const DynamicTables tables = dynamic_tables_of(object);
   if (tables.symbols == nullptr || tables.names == nullptr) return result;
   const Extent own = extent_of(object);
   ReadOnlyPart part(object);
   for (const auto relocations : tables.relocations) {
     for (const ElfW(Rela) & relocation : relocations) {
-      if (!is_import(relocation)) continue;
-      const ElfW(Sym)& symbol = tables.symbols[ELF64_R_SYM(relocation.r_info)];
+      if (!fills_with_symbol(relocation)) continue;
+      const ElfW(Sym)& symbol = symbol_of(tables, relocation);
       if (symbol.st_shndx != SHN_UNDEF) continue;
       const Import* const import = find(imports, tables.names + symbol.st_name);
       if (import == nullptr) continue;

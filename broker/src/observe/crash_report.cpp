@@ -303,6 +303,21 @@ void give_signal_stack() noexcept {
   }
 }
 
+KeptSignalStack::KeptSignalStack() noexcept {
+  if (!naming.load(std::memory_order_relaxed)) return;
+  // A handler that runs on the stack cannot change it.
+  is_known_ = sigaltstack(nullptr, &before_) == 0 && (before_.ss_flags & SS_ONSTACK) == 0;
+}
+
+KeptSignalStack::~KeptSignalStack() {
+  stack_t now{};
+  if (!is_known_ || sigaltstack(nullptr, &now) != 0) return;
+  if (now.ss_sp != before_.ss_sp || now.ss_size != before_.ss_size ||
+      now.ss_flags != before_.ss_flags) {
+    sigaltstack(&before_, nullptr);
+  }
+}
+
 }  // namespace ctxbroker::detail
 
 namespace ctxbroker {

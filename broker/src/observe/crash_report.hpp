@@ -2,6 +2,8 @@
 // What a fatal signal says of plug-ins: which one ran on the thread, or whose library's code.
 #pragma once
 
+#include <signal.h>
+
 #include <cstdint>
 
 namespace ctxbroker::detail {
@@ -18,5 +20,20 @@ const char* replaced_signal_handler() noexcept;
 // A thread that overflows its stack needs another one for the handler. Does nothing while crashes
 // are not named, or where the thread has one. Any thread.
 void give_signal_stack() noexcept;
+
+// Puts back the thread's signal stack that it had at the beginning. A plug-in that has set another
+// one frees it sooner or later, and a crash of its neighbour would then end the process without a
+// line. Does nothing while crashes are not named.
+class KeptSignalStack {
+ public:
+  KeptSignalStack() noexcept;
+  ~KeptSignalStack();
+  KeptSignalStack(const KeptSignalStack&) = delete;
+  KeptSignalStack& operator=(const KeptSignalStack&) = delete;
+
+ private:
+  bool is_known_ = false;
+  stack_t before_{};
+};
 
 }  // namespace ctxbroker::detail

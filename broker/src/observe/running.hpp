@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "observe/crash_report.hpp"
+
 namespace ctxbroker::detail {
 
 // The function of a wait for a plug-in's work, by its address.
@@ -59,8 +61,8 @@ struct RunningThread {
 // Gives the thread its entry. Allocates only beyond 256 threads. Null: there is no memory.
 [[gnu::cold]] RunningThread* enter_running_thread() noexcept;
 
-// Shows that a function runs on this thread, until its end. They nest. Takes no lock, and allocates
-// nothing for the first 256 threads.
+// Shows that a function runs on this thread, until its end, and keeps its signal stack. They nest.
+// Takes no lock, and allocates nothing for the first 256 threads.
 class RunningNote {
  public:
   RunningNote(const char* plugin, const char* library, const char* function) noexcept
@@ -78,6 +80,7 @@ class RunningNote {
  private:
   RunningThread* thread_;
   Running outer_;
+  KeptSignalStack signal_stack_;
 };
 
 inline void RunningThread::show(const Running& running) noexcept {

@@ -21,6 +21,7 @@
 #include "plugin/library_file.hpp"
 #include "plugin/loss.hpp"
 #include "plugin/needed_files.hpp"
+#include "plugin/shared_variables.hpp"
 
 namespace ctxbroker::detail {
 
@@ -109,9 +110,21 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
     open_left_code(address_in(image->library.native()));
     take_code(*image);
   }
+  say_shared_variables(*image);
   const std::lock_guard lock(mutex_);
   libraries_.push_back(image);
   return image;
+}
+
+void TenantImpl::say_shared_variables(const LibraryImage& image) {
+  std::vector<Extent> own = gated() != nullptr ? code_of(*gated()) : std::vector<Extent>();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& one : libraries_) own.push_back(one->code);
+  }
+  for (const std::string& text : find_shared_variables(image.code, own)) {
+    identity_->log(Severity::warning, "plugin", image.path.string() + " " + text);
+  }
 }
 
 // The library may be one that an earlier tenant left in the process: its GatedTenant is opened

@@ -107,6 +107,7 @@ class TenantImpl final : private LeaseSource {
   }
   void open_left_code(const void* code);
   void take_code(const LibraryImage& image);
+  void say_shared_variables(const LibraryImage& image);
   bool is_something_left(const LibraryImage& library);  // throws std::bad_alloc
   std::vector<CUcontext> own_contexts();                // of its leases; likewise
   bool wait_for(Lease& lease, CUstream stream) noexcept;

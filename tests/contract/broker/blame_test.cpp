@@ -163,6 +163,8 @@ TEST_F(BlameChildTest, DISABLED_APluginCrashes) {
   const auto work = [this] {
     PluginInstance instance = made("crashes");
     instance.activate(test_sizes);
+    const std::string then = from_environment("CTXB_TEST_THEN");
+    if (!then.empty()) setenv("CTXB_TEST_CRASH", then.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
     run({&instance});
     for (const std::string& record : said("crash")) std::fprintf(stderr, "%s\n", record.c_str());
     if (from_environment("CTXB_TEST_HOST_CRASHES") == "1") raise(SIGSEGV);
@@ -262,6 +264,16 @@ TEST(BlameCrashTest, PluginThatReplacesTheSignalHandlerIsRecorded) {
   EXPECT_THAT(crash("activate:replace", {{"CTXB_TEST_HOST_CRASHES", "2"}}).output,
               AllOf(HasSubstr("code of the library has replaced the handler of SIGSEGV"),
                     HasSubstr("the plug-in's handler")));
+}
+
+TEST(BlameCrashTest, SignalStackThatAPluginHasFreedHidesNoCrash) {
+  const Environment then{{"CTXB_TEST_THEN", "process:segv"}, {"CTXB_TEST_HOST_HANDLER", "1"}};
+  EXPECT_THAT(crash("activate:signal_stack", then).output,
+              AllOf(HasSubstr(plugin_words), HasSubstr("the host's handler: 11")));
+  Environment without = then;
+  without.emplace_back("CTXB_TEST_NAMING", "0");
+  EXPECT_THAT(crash("activate:signal_stack", without).output, Not(HasSubstr("the host's handler")))
+      << "the control: no handler can run";
 }
 
 TEST(BlameCrashTest, SwitchingOffBringsTheHandlersBack) {

@@ -13,7 +13,10 @@ namespace ctxbroker {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string id_of(const PluginLibrary& library) {
   return library.plugins().front().id;
@@ -77,6 +80,41 @@ TEST_F(BrokerTest, EntryOfANeededLibraryIsNotTheLibrarysOwn) {
                          [&] { return broker.load(test_plugin("needs_a_plugin")); }),
               AllOf(HasSubstr("needs_a_plugin.so"), HasSubstr("is not a ctxbroker plug-in"),
                     HasSubstr("lies in \"")));
+}
+
+class SharedVariablesTest : public BrokerTest {
+ protected:
+  static int count_calls(const AdoptedLibrary& library) {
+    return reinterpret_cast<int (*)()>(library.symbol("ctxb_test_count_calls"))();
+  }
+  auto says_nothing() { return ::testing::Value(said("plugin"), Each(Not(HasSubstr(" shares ")))); }
+  Tenant first = broker.open_tenant("first"), second = broker.open_tenant("second");
+};
+
+TEST_F(SharedVariablesTest, AreNamedWhenTheSecondLibraryIsLoaded) {
+  const AdoptedLibrary one = first.adopt(test_plugin("unique_variables_one"));
+  EXPECT_TRUE(says_nothing());
+  const AdoptedLibrary two = second.adopt(test_plugin("unique_variables_two"));
+  EXPECT_THAT(said("plugin"),
+              Contains(AllOf(HasSubstr("unique_variables_two.so shares "),
+                             HasSubstr("header::Settings<int>::level and 2 more with \""),
+                             HasSubstr("unique_variables_one.so\""), HasSubstr("in a worker"))));
+  EXPECT_EQ(count_calls(one), 1);
+  EXPECT_EQ(count_calls(two), 2) << "they do share it";
+}
+
+TEST_F(SharedVariablesTest, LibrariesOfOneTenantAreMeantToShareThem) {
+  const AdoptedLibrary one = first.adopt(test_plugin("unique_variables_one"));
+  const AdoptedLibrary two = first.adopt(test_plugin("unique_variables_two"));
+  EXPECT_TRUE(says_nothing());
+}
+
+TEST_F(SharedVariablesTest, LibrariesThatHideThemShareNothing) {
+  const AdoptedLibrary one = first.adopt(test_plugin("hidden_variables_one"));
+  const AdoptedLibrary two = second.adopt(test_plugin("hidden_variables_two"));
+  EXPECT_TRUE(says_nothing());
+  EXPECT_EQ(count_calls(one), 1);
+  EXPECT_EQ(count_calls(two), 1);
 }
 
 }  // namespace

@@ -33,6 +33,10 @@ class AbandonedGuardTest : public RecordingBrokerTest,
 
   Tenant open(const char* name) { return broker.open_tenant(name, {LeaseChoice(GetParam())}); }
   static void on_another_thread(const std::function<void()>& work) { std::thread(work).join(); }
+  void abandon_guard() {
+    auto guard = std::make_unique<Guard>(tenant);
+    on_another_thread([&] { guard.reset(); });
+  }
   void expect_nobody_is_blamed() {
     EXPECT_EQ(tenant.strikes(), 0u);
     EXPECT_EQ(other.strikes(), 0u);
@@ -72,8 +76,7 @@ TEST_P(AbandonedGuardTest, ThreadThatEndedTheGuardIsLeftAlone) {
 
 TEST_P(AbandonedGuardTest, NextGuardBeginsOnARestoredThread) {
   for (Tenant* next : {&tenant, &other}) {
-    auto guard = std::make_unique<Guard>(tenant);
-    on_another_thread([&] { guard.reset(); });
+    abandon_guard();
     {
       const Guard again(*next);
       EXPECT_EQ(current(), next->lease().context);
@@ -84,8 +87,7 @@ TEST_P(AbandonedGuardTest, NextGuardBeginsOnARestoredThread) {
 }
 
 TEST_P(AbandonedGuardTest, HostMayPushAndPopWhereTheGuardWas) {
-  auto guard = std::make_unique<Guard>(tenant);
-  on_another_thread([&] { guard.reset(); });
+  abandon_guard();
   CUcontext popped = nullptr;
   EXPECT_EQ(driver_call("cuCtxPopCurrent_v2", &popped), CUDA_SUCCESS);
   EXPECT_EQ(popped, own);
@@ -149,10 +151,9 @@ TEST_P(AbandonedGuardTest, GuardMayEndAfterItsThread) {
   expect_nobody_is_blamed();
 }
 
-// What the thread does between both ends is the host's.
+// Between both ends, the thread works for the host.
 TEST_P(AbandonedGuardTest, NothingOfTheHostsIsTakenForTheTenants) {
-  auto guard = std::make_unique<Guard>(tenant);
-  on_another_thread([&] { guard.reset(); });
+  abandon_guard();
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   driver_call("cuThreadExchangeStreamCaptureMode", &mode);
   CUdeviceptr memory = 0;

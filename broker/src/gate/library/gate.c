@@ -312,6 +312,30 @@ ctxb_gate_function ctxb_gate_resolve(uint64_t index) {
                           : (ctxb_gate_function)answer_no_device;
 }
 
+/* ---- forked processes ------------------------------------------------------------------------ */
+
+static void lock_state(void) {
+  pthread_mutex_lock(&state_lock);
+}
+
+static void unlock_state(void) {
+  pthread_mutex_unlock(&state_lock);
+}
+
+/* Drivers do not work in a forked process, and answer so at once. The rules would wait there for
+ * locks of threads that the process does not have, so every call goes past them. */
+static void forget_rules(void) {
+  ctxb_gate_observe_opens(NULL, NULL);
+  __atomic_store_n(&look_up_observer, NULL, __ATOMIC_RELEASE);
+  memset(rule, 0, sizeof rule);
+  for (uint32_t i = 0; driver() != NULL && i < entry_count; ++i) set_target(i);
+  unlock_state();
+}
+
+static void prepare_for_forks(void) {
+  pthread_atfork(lock_state, unlock_state, forget_rules);
+}
+
 /* ---- what the broker is given ---------------------------------------------------------------- */
 
 static const char* driver_path(void) {
@@ -349,6 +373,8 @@ static void for_each_unknown(void (*found)(const char* symbol, void* context), v
 }
 
 static int claim(const void* owner) {
+  static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+  pthread_once(&prepared, prepare_for_forks);
   pthread_mutex_lock(&state_lock);
   if (first_owner == NULL) first_owner = owner;
   const int is_first = first_owner == owner;
