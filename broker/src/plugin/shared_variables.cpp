@@ -48,8 +48,8 @@ void search(const dl_phdr_info& object, Search& search) {
       if (is_in(search.code, led_to) || !is_variable(object, object.dlpi_addr + symbol.st_value))
         continue;
       const std::string name = tables.names + symbol.st_name;
-      if (!name.starts_with("_ZGV"))
-        search.found.emplace(name, led_to);  // says what is initialised
+      const bool is_flag = name.starts_with("_ZGV");  // that another variable is initialised
+      if (!is_flag) search.found.emplace(name, led_to);
     }
   }
 }

@@ -190,7 +190,7 @@ void TenantImpl::take_code(const LibraryImage& image) {
 }
 
 // In the library, or in one that came with it and may leave with it.
-bool TenantImpl::is_something_left(const LibraryImage& library) {
+bool TenantImpl::report_what_is_left(const LibraryImage& library) {
   std::vector<Extent> all{library.code};
   if (gated() != nullptr) {
     for (const Extent& one : code_of(*gated())) {
@@ -227,7 +227,7 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
       identity_->log(Severity::warning, "tenant",
                      library.path.string() + " stays in the process, because " + caller);
     }
-    if (unload && is_something_left(library)) unload = false;
+    if (unload && report_what_is_left(library)) unload = false;
   } catch (...) {
     unload = false;
   }

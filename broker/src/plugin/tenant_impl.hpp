@@ -108,8 +108,9 @@ class TenantImpl final : private LeaseSource {
   void open_left_code(const void* code);
   void take_code(const LibraryImage& image);
   void say_shared_variables(const LibraryImage& image);
-  bool is_something_left(const LibraryImage& library);  // throws std::bad_alloc
-  std::vector<CUcontext> own_contexts();                // of its leases; likewise
+  // Returns whether something was left. Throws std::bad_alloc.
+  bool report_what_is_left(const LibraryImage& library);
+  std::vector<CUcontext> own_contexts();  // of its leases; likewise
   bool wait_for(Lease& lease, CUstream stream) noexcept;
   bool wait_for_work() noexcept;
   std::string what_may_call_code();
