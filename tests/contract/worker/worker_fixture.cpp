@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <thread>
 
@@ -52,6 +53,11 @@ bool dies(int process, std::chrono::milliseconds time) {
     if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+}
+
+void WorkerTest::TearDown() {
+  if (!HasFailure()) return;
+  for (const WorkerExit& end : ends()) std::cout << end.text << '\n' << end.output << '\n';
 }
 
 WorkerOptions WorkerTest::options(const std::string& name,

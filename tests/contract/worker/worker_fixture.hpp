@@ -45,6 +45,8 @@ bool dies(int process, std::chrono::milliseconds time = {});
 
 class WorkerTest : public ::testing::Test {
  protected:
+  // After a failure, prints how the processes ended, and what they wrote.
+  void TearDown() override;
   // With these variables besides.
   WorkerOptions options(const std::string& name = "hostile",
                         const std::vector<std::string>& environment = {});
