@@ -67,7 +67,7 @@ Exports& Exports::all() {
 void Exports::add(TenantId tenant, std::shared_ptr<const Charge> charge, int file) {
   const std::lock_guard lock(mutex_);
   forget_closed_ones();
-  // What the system does not watch is there once for each piece of memory and open descriptor.
+  // Keeps one entry for each piece of memory and open descriptor that the system does not watch.
   std::erase_if(exports_, [&](const Export& one) {
     return one.number == 0 && one.charge == charge && one.file >= 0 &&
            (one.file == file || fcntl(one.file, F_GETFD) == -1);

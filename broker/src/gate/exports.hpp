@@ -50,9 +50,9 @@ class Exports {
   // std::bad_alloc.
   void add(TenantId tenant, std::shared_ptr<const Charge> charge, const Fabric& handle);
 
-  // What an import may be. The driver does not tell which memory it is. A descriptor does, while
-  // the one that was exported is open. Otherwise the import may be whatever was exported with a
-  // descriptor that is closed.
+  // The memory that an import may be. The driver does not tell which memory it is. A descriptor
+  // does, while the one that was exported is open. Otherwise the import may be whatever was
+  // exported with a descriptor that is closed.
   struct Found {
     Charges own;  // of the tenant's memory
     Charges of_neighbours;

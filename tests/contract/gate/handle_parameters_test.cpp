@@ -120,7 +120,7 @@ bool is_harmless(const Place& place) {
   return false;
 }
 
-// What stands in the structure beside the handle, so that it is looked at.
+// A value in the structure beside the handle, without which the handle is not looked at.
 struct Beside {
   const char* member;  // its beginning
   std::size_t offset;
