@@ -43,7 +43,7 @@ struct GuardedCall {
   const char* library = nullptr;
 };
 
-// Who has ended a frame without leaving it.
+// The end of a frame that its thread has not left itself.
 enum class FrameEnd : std::uint8_t {
   none,
   abandoned,    // the host, on another thread or too early: the frame's thread leaves it

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/multiprocessor_split.hpp"
 
+#include <map>
+#include <utility>
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -39,7 +42,24 @@ MultiprocessorSplit::MultiprocessorSplit(const DriverTable& driver, CUdevice dev
   if (count > 0) group_size_ = groups_.front().sm.smCount;
 }
 
+std::shared_ptr<MultiprocessorSplit> MultiprocessorSplit::of(const DriverTable& driver,
+                                                             CUdevice device) {
+  using Key = std::pair<decltype(driver.device_get_resource), CUdevice>;  // of which driver
+  // Never ended: brokers may end after static objects.
+  static auto* const mutex = new std::mutex;
+  static auto* const splits = new std::map<Key, std::weak_ptr<MultiprocessorSplit>>;
+  const std::lock_guard lock(*mutex);
+  std::weak_ptr<MultiprocessorSplit>& known = (*splits)[{driver.device_get_resource, device}];
+  auto split = known.lock();
+  if (split == nullptr) {
+    split = std::make_shared<MultiprocessorSplit>(driver, device);
+    known = split;
+  }
+  return split;
+}
+
 unsigned MultiprocessorSplit::free() const noexcept {
+  const std::lock_guard lock(mutex_);
   unsigned free = 0;
   for (std::size_t group = 0; group < groups_.size(); ++group) {
     if (!taken_[group]) free += groups_[group].sm.smCount;
@@ -54,6 +74,7 @@ unsigned MultiprocessorSplit::grouped() const noexcept {
 }
 
 std::optional<std::vector<std::size_t>> MultiprocessorSplit::take(unsigned multiprocessors) {
+  const std::lock_guard lock(mutex_);
   std::vector<std::size_t> chosen;
   unsigned size = 0;
   for (std::size_t group = 0; group < groups_.size() && size < multiprocessors; ++group) {
@@ -67,6 +88,7 @@ std::optional<std::vector<std::size_t>> MultiprocessorSplit::take(unsigned multi
 }
 
 void MultiprocessorSplit::give_back(const std::vector<std::size_t>& groups) noexcept {
+  const std::lock_guard lock(mutex_);
   for (const std::size_t group : groups) taken_[group] = false;
 }
 

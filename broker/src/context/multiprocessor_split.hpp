@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -10,11 +12,13 @@
 
 namespace ctxbroker::detail {
 
-// Two splits of one device may overlap, so there is one object per device, and each partition is a
-// union of its groups. Not thread-safe. The constructor succeeds even when the driver splits
-// nothing; status() tells.
+// Two splits of one device may overlap, so all brokers of the process share one object per device,
+// and each partition is a union of its groups. Any thread. The constructor succeeds even when the
+// driver splits nothing; status() tells.
 class MultiprocessorSplit {
  public:
+  // Returns the device's split, and makes it if nobody has it. Throws std::bad_alloc.
+  static std::shared_ptr<MultiprocessorSplit> of(const DriverTable& driver, CUdevice device);
   MultiprocessorSplit(const DriverTable& driver, CUdevice device);
 
   // Returns CUDA_SUCCESS when green contexts can be made, otherwise the driver's answer. NOT_FOUND
@@ -39,11 +43,12 @@ class MultiprocessorSplit {
   CUresult describe(const std::vector<std::size_t>& groups, CUdevResourceDesc* description);
 
  private:
-  const DriverTable& driver_;
+  const DriverTable driver_;  // outlives the broker that it came from
   CUresult status_ = CUDA_ERROR_NOT_FOUND;
   CUdevResource whole_{};
   std::vector<CUdevResource> groups_;
-  std::vector<bool> taken_;
+  mutable std::mutex mutex_;
+  std::vector<bool> taken_;  // under the mutex
   unsigned total_ = 0;
   unsigned group_size_ = 0;
 };

@@ -28,6 +28,10 @@ class PrimaryContext {
   // `shielded` says that the driver refuses to destroy the context, so that nobody needs to check
   // whether it still exists. Returns the generation.
   std::uint64_t begin_generation(bool shielded) noexcept;
+  // A shield has been raised for that generation, which began without one.
+  void note_shield(std::uint64_t generation) noexcept {
+    shielded_generation_.store(generation, std::memory_order_release);
+  }
   // Gives back every retain.
   void release() noexcept;
 

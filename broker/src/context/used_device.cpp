@@ -105,7 +105,7 @@ void UsedDevice::end_all() noexcept {
   primary_.release();
 }
 
-std::uint64_t UsedDevice::use() {
+std::uint64_t UsedDevice::use(bool private_only) {
   const Clock::time_point since = Clock::now();
   Lock lock(mutex_);
   // Whatever is made on a primary that is gone would revive it, under the same handle, and what was
@@ -113,15 +113,18 @@ std::uint64_t UsedDevice::use() {
   primary_.check();
   // Its thread waits no longer than the limit.
   used_.wait(lock, [this] { return !is_being_used_; });
-  if (const std::uint64_t known = primary_.generation(); known != 0) return known;
-  primary_.retain();
-  // Green ones ended with the primary that was lost.
-  std::erase_if(spares_, [](const LeaseContext& spare) { return spare.green != nullptr; });
-  // A split of its own for each generation would overlap with the partitions cut before.
-  if (!split_) split_.emplace(link_.table(), link_.handle());
+  const std::uint64_t known = primary_.generation();
+  if (known != 0 && (!shield_is_due_ || private_only)) return known;
+  if (known == 0) {
+    primary_.retain();
+    // Green ones ended with the primary that was lost.
+    std::erase_if(spares_, [](const LeaseContext& spare) { return spare.green != nullptr; });
+    // A split of its own for each generation would overlap with the partitions cut before.
+    if (split_ == nullptr) split_ = MultiprocessorSplit::of(link_.table(), link_.handle());
+  }
   is_being_used_ = true;
   try {
-    raise_shield(lock, since);
+    raise_shield(lock, since, private_only);
   } catch (...) {
     is_being_used_ = false;
     used_.notify_all();
@@ -133,11 +136,13 @@ std::uint64_t UsedDevice::use() {
     throw driver_error(link_.table(), fault().status(), "cuGreenCtxCreate",
                        "cannot raise the device's shield", link_.host_call());
   }
-  return primary_.begin_generation(shield_.is_up());
+  if (known == 0) return primary_.begin_generation(shield_.is_up());
+  if (shield_.is_up()) primary_.note_shield(known);
+  return known;
 }
 
 // The lock is given up while the driver makes the shield.
-void UsedDevice::raise_shield(Lock& lock, Clock::time_point since) {
+void UsedDevice::raise_shield(Lock& lock, Clock::time_point since, bool may_be_due) {
   LeaseContext made;
   CUresult status = split_->status();
   const bool offered = status == CUDA_SUCCESS;
@@ -151,7 +156,8 @@ void UsedDevice::raise_shield(Lock& lock, Clock::time_point since) {
       throw;
     }
     lock.lock();
-    if (status == CUDA_ERROR_NOT_READY) {
+    shield_is_due_ = status == CUDA_ERROR_NOT_READY;
+    if (shield_is_due_ && !may_be_due) {
       throw not_made(*family_, "the device's shield", ordinal(), link_.host.name);
     }
   }
@@ -198,7 +204,7 @@ Shield UsedDevice::shield() const {
 
 bool UsedDevice::offers_green() const {
   const std::lock_guard lock(mutex_);
-  return split_ && split_->status() == CUDA_SUCCESS;
+  return split_ != nullptr && split_->status() == CUDA_SUCCESS;
 }
 
 LeaseContext UsedDevice::make(const LeaseChoice& choice, std::uint64_t generation, Groups left,

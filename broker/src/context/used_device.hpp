@@ -49,8 +49,9 @@ class UsedDevice {
   // Retains the primary context and raises the shield, unless both exist already. Returns the
   // generation of the primary context. The broker does not touch a device before this call.
   // Throws Error: driver_call, out_of_memory, context_lost; lease_unavailable when the driver waits
-  // for work on the device and makes no shield in time.
-  std::uint64_t use();
+  // for work on the device and makes no shield in time. With `private_only`, what is to be made
+  // does not wait for that work: then the shield is left to the next use.
+  std::uint64_t use(bool private_only = false);
   bool in_use() const noexcept { return primary_.generation() != 0; }
   // Returns whether another part of the process has made the primary context already.
   bool primary_is_active() const noexcept { return primary_.is_active(); }
@@ -137,7 +138,7 @@ class UsedDevice {
   // Creates the described green context, which stands on the primary of its generation. Not under
   // the lock. CUDA_ERROR_NOT_READY: not in time. Throws std::bad_alloc.
   CUresult create_in_time(LeaseContext& made, const char* owner, Clock::time_point since);
-  void raise_shield(Lock& lock, Clock::time_point since);
+  void raise_shield(Lock& lock, Clock::time_point since, bool may_be_due);
   void keep_or_end(LeaseContext made) noexcept;
   std::uint64_t free_memory() const noexcept;
 
@@ -153,8 +154,9 @@ class UsedDevice {
   std::shared_ptr<HungWork> family_;
   std::vector<std::weak_ptr<HungWork>> private_families_;
   MemoryRelief* relief_ = nullptr;
-  std::optional<MultiprocessorSplit> split_;  // made at first use
+  std::shared_ptr<MultiprocessorSplit> split_;  // there from the first use on
   ShieldContext shield_;
+  bool shield_is_due_ = false;  // it could not be made in time
   // Usable contexts that no lease has; the next lease of the same shape takes one. Their
   // multiprocessors are free, and green ones stand on the primary.
   std::vector<LeaseContext> spares_;

@@ -84,7 +84,7 @@ struct Walk {
   int frames = 0;
   GatedTenant* innermost = nullptr;  // the first tenant met
   GatedTenant* starter = nullptr;    // the last one, when only the thread's start is outside of it
-  bool is_at_start = false;          // the last frame is such code, at the begin of the thread
+  bool is_at_start = false;          // the last frame is such code, at the beginning of the thread
 };
 
 bool is_on_stack(std::uintptr_t address) noexcept {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "context/guard.hpp"
+#include "gate/exports.hpp"
 #include "gate/held.hpp"
 #include "gate/use.hpp"
 
@@ -187,6 +188,7 @@ void give_back(GatedTenant& tenant, bool resident, const Reason& reason) {
   end_open_captures(tenant);
   give_back(tenant.holder(), reason,
             [&](const Holding& holding) { return end_left(tenant, resident, holding); });
+  Exports::all().forget(tenant.id());
 }
 
 }  // namespace ctxbroker::detail

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "context/guard.hpp"
+#include "gate/exports.hpp"
 #include "gate/give_back.hpp"
 
 namespace ctxbroker::detail {
@@ -119,7 +120,11 @@ void log_used_up(GatedTenant& tenant, Limit limit, std::uint64_t more) noexcept 
 }
 
 bool take_share(GatedTenant& tenant, Holding& holding) noexcept {
-  const auto refused = tenant.limits().take(holding);
+  auto refused = tenant.limits().take(holding);
+  if (refused && (holding.bytes != 0 || holding.host_bytes != 0)) {
+    Exports::all().forget_closed();
+    refused = tenant.limits().take(holding);
+  }
   if (refused) log_used_up(tenant, *refused, Limits::need_of(holding, *refused));
   return !refused;
 }

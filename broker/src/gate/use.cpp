@@ -97,6 +97,12 @@ Whose whose(GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept {
     if (tenant.holds(context) || is_of_shared_lease(tenant, context)) return Whose::callers;
     if (holder_of_context(context, &tenant) != nullptr) return Whose::anothers;
   }
+  // The green contexts of leases are in no ledger either.
+  if (kind == Kind::green_context) {
+    auto* const green = reinterpret_cast<CUgreenCtx>(handle);
+    if (tenant.lease_with_green(green) != nullptr) return Whose::callers;
+    if (holder_of_green(green) != nullptr) return Whose::anothers;
+  }
   return Whose::nobodys;
 }
 
@@ -179,6 +185,11 @@ CUresult check_uses(const Caller& caller, const char* function, std::span<const 
                     std::span<const Use> uses) noexcept {
   for (const Use& use : uses) {
     const Word word = words[use.position];
+    if (use.structure != Structure::none) {
+      const CUresult status = check_structure(caller, function, use.structure, word);
+      if (status != CUDA_SUCCESS) return status;
+      continue;
+    }
     if (use.often && (caller.tenant == nullptr || is_known_own(*caller.tenant, use.kind, word))) {
       continue;
     }

@@ -21,6 +21,18 @@ using Word = std::uintptr_t;
 
 inline constexpr std::size_t is_one = ~std::size_t{0};
 
+// Structures that name things. The caller has to hold these, or must have been lent them.
+enum class Structure : std::uint8_t {
+  none,
+  copy,         // CUDA_MEMCPY3D: arrays
+  resource,     // CUDA_RESOURCE_DESC: arrays
+  kernel,       // CUDA_KERNEL_NODE_PARAMS_v2: a context
+  batch,        // CUDA_BATCH_MEM_OP_NODE_PARAMS: a context
+  signals,      // CUDA_EXT_SEM_SIGNAL_NODE_PARAMS
+  waits,        // CUDA_EXT_SEM_WAIT_NODE_PARAMS
+  instantiate,  // CUDA_GRAPH_INSTANTIATE_PARAMS: a stream
+};
+
 // Describes how a call uses one of its arguments.
 struct Use {
   std::size_t position;
@@ -32,8 +44,14 @@ struct Use {
   // The call is so frequent that the host's is passed on, and a tenant's is looked at once for a
   // handle: see is_known_own.
   bool often = false;
+  // The argument points to a structure, and the call works on the things that this names. Null: the
+  // driver itself answers.
+  Structure structure = Structure::none;
 };
 inline constexpr bool lent = true;
+constexpr Use structure_at(std::size_t position, Structure structure) {
+  return {.position = position, .kind = Kind::nothing, .structure = structure};
+}
 
 // Returns CUDA_SUCCESS if the tenant may use the thing. Otherwise, gives the tenant a strike and
 // returns the status for the call. For a thing that ended with its context it returns
@@ -46,6 +64,37 @@ CUresult check_use(const Caller& caller, const char* function, Kind kind, std::u
                    bool may_be_lent = false) noexcept;
 CUresult check_uses(const Caller& caller, const char* function, std::span<const Word> words,
                     std::span<const Use> uses) noexcept;
+
+// The things that a structure names, in use_structures.cpp. Each returns what check_use does.
+CUresult check_inside(const Caller& caller, const char* function,
+                      const CUDA_MEMCPY3D& copy) noexcept;
+CUresult check_inside(const Caller& caller, const char* function,
+                      const CUDA_RESOURCE_DESC& resource) noexcept;
+CUresult check_inside(const Caller& caller, const char* function,
+                      const CUDA_GRAPH_INSTANTIATE_PARAMS& parameters) noexcept;
+CUresult check_semaphores(const Caller& caller, const char* function,
+                          const CUexternalSemaphore* semaphores, unsigned count) noexcept;
+
+// Nodes that signal or wait for semaphores.
+template <typename Node>
+requires requires(const Node& node) {
+  node.extSemArray;
+}
+CUresult check_inside(const Caller& caller, const char* function, const Node& node) noexcept {
+  return check_semaphores(caller, function, node.extSemArray, node.numExtSems);
+}
+// Nodes that work in a context. The host can lend that of its own work.
+template <typename Node>
+requires requires(const Node& node) {
+  node.ctx;
+}
+CUresult check_inside(const Caller& caller, const char* function, const Node& node) noexcept {
+  return check_use(caller, function, Kind::context, handle_value(node.ctx), lent);
+}
+
+// The structure that an argument points to. The driver itself answers for null.
+CUresult check_structure(const Caller& caller, const char* function, Structure structure,
+                         Word address) noexcept;
 
 // Returns whether a stream or an event is the tenant's, or lent to it. Takes no lock if it was
 // asked before and no stream or event has ended since.
@@ -85,6 +134,26 @@ struct UsesAs<name, std::index_sequence<places...>, uses...> {
     return status == CUDA_SUCCESS ? Real::call(arguments...) : status;
   }
 };
+// A rule whose call is refused if the caller may not use what it names.
+template <typename Rule, typename Function, Use... uses>
+struct CheckedAs;
+template <typename Rule, typename... Parameters, Use... uses>
+struct CheckedAs<Rule, CUresult(Parameters...), uses...> {
+  using Real = typename Rule::Real;
+  static constexpr std::array<Use, sizeof...(uses)> all{uses...};
+  static CUresult call(Parameters... arguments) noexcept {
+    Caller caller = calling();
+    caller.from = thread_state.called_from;
+    const Word words[] = {handle_value(arguments)...};
+    const CUresult status = check_uses(caller, Real::symbol, words, all);
+    if (status == CUDA_SUCCESS) return Rule::call(arguments...);
+    enter_rule<Real>();
+    return status;
+  }
+};
+template <typename Rule, Use... uses>
+using Checked = CheckedAs<Rule, typename Rule::Real::Function, uses...>;
+
 // CUresult name(...) of so many words.
 template <SymbolName name, std::size_t words, Use... uses>
 using Uses = UsesAs<name, std::make_index_sequence<words>, uses...>;

@@ -11,6 +11,8 @@
 
 namespace ctxbroker::detail {
 
+class Charge;
+
 // The kinds of things, in the order in which a tenant's things are given back. If code stays in the
 // process, its things up to `module` stay with it. If that code has a runtime library, its things
 // up to `peer_access` stay too. The rest never stays.
@@ -105,7 +107,7 @@ struct Holding {
   std::shared_ptr<Lease> lease{};
   // The charge for physical memory. It exists as long as a handle of the memory is held or a
   // mapping of it exists. So the handle's entry and those of the mappings share it.
-  std::shared_ptr<const void> charge{};
+  std::shared_ptr<const Charge> charge{};
 };
 
 // Returns where the thing lives. A green context has streams of its own. Other things made in it

@@ -36,6 +36,26 @@ void name_owners(const DriverTable& driver, int brokers) noexcept {
   driver.software_ask_owner(all > 0 ? running_owner : nullptr);
 }
 
+// The open brokers with a driver. Their tenants share the devices' primary contexts. There is one
+// object for the process.
+struct Brokers {
+  std::mutex mutex;
+  std::vector<BrokerImpl*> all;
+
+  static Brokers& one() {
+    static auto* const brokers = new Brokers;  // brokers may end after static objects
+    return *brokers;
+  }
+  void add(BrokerImpl& broker) {
+    const std::lock_guard lock(mutex);
+    all.push_back(&broker);
+  }
+  void remove(const BrokerImpl& broker) noexcept {
+    const std::lock_guard lock(mutex);
+    std::erase(all, &broker);
+  }
+};
+
 // The first lease on the device tries again.
 void use_if_possible(UsedDevice& used) {
   try {
@@ -66,16 +86,20 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, Gate
     used.set_end_timeout(options_.end_timeout, this);
     if (used.primary_is_active()) use_if_possible(used);
   }
+  Brokers::one().add(*this);
 }
 
 BrokerImpl::~BrokerImpl() {
+  Brokers::one().remove(*this);
   if (driver_) name_owners(driver_->table, -1);
 }
 
 bool BrokerImpl::shut_down() noexcept {
+  Brokers::one().remove(*this);
   try {
     if (!leases_ || leases_->shut_down()) return true;
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
+    Brokers::one().add(*this);  // its work still hangs
+  } catch (...) {               // NOLINT(bugprone-empty-catch): out of memory: it stays
   }
   recorder_.recorder->close();
   return false;
@@ -241,18 +265,36 @@ std::optional<std::size_t> BrokerImpl::count_suspects() {
   return static_cast<std::size_t>(count);
 }
 
+// Work in a device's primary context is in the way of all brokers' calls there. The leases are used
+// under the lock, so that no broker ends before one of its leases.
+template <typename Use>
+void BrokerImpl::use_leases_in(const HungWork& family, Use&& use) {
+  std::optional<int> primary;
+  for (const auto& device : driver_->devices) {
+    if (leases_->device(device.ordinal).family().get() == &family) primary = device.ordinal;
+  }
+  const std::lock_guard lock(Brokers::one().mutex);
+  for (const BrokerImpl* const broker : Brokers::one().all) {
+    if (broker->driver_->info.path != driver_->info.path) continue;
+    for (const auto& lease : broker->leases_->all()) {
+      const bool is_in_primary =
+          primary && lease->kind() != LeaseKind::private_own && lease->device_ordinal() == *primary;
+      if (is_in_primary || lease->family().get() == &family) use(*lease);
+    }
+  }
+}
+
 // A question about a stream that is captured would end the capture, so nothing is asked while there
 // are captures.
 std::vector<std::string> BrokerImpl::busy_in(const HungWork& family) {
   std::vector<std::string> names;
   if (OpenCaptures::all().any()) return names;
-  for (const auto& lease : leases_->all()) {
-    if (lease->family().get() != &family) continue;
-    const bool is_busy = ledger().any_stream_in(lease->generation(), [&](CUstream stream) {
-      return lease->table().stream_query(stream) == CUDA_ERROR_NOT_READY;
+  use_leases_in(family, [&](Lease& lease) {
+    const bool is_busy = ledger().any_stream_in(lease.generation(), [&](CUstream stream) {
+      return lease.table().stream_query(stream) == CUDA_ERROR_NOT_READY;
     });
-    if (is_busy || lease->has_work_in_default_streams()) names.push_back(lease->tenant().name);
-  }
+    if (is_busy || lease.has_work_in_default_streams()) names.push_back(lease.tenant().name);
+  });
   return names;
 }
 
@@ -260,12 +302,11 @@ std::vector<std::string> BrokerImpl::busy_in(const HungWork& family) {
 bool BrokerImpl::is_anybody_busy(const HungWork& family) {
   if (!busy_in(family).empty()) return true;
   if (OpenCaptures::all().any()) return false;
-  for (const auto& lease : leases_->all()) {
-    if (lease->family().get() == &family && lease->kind() == LeaseKind::shared) {
-      return lease->is_default_stream_busy();
-    }
-  }
-  return false;
+  std::optional<bool> is_busy;
+  use_leases_in(family, [&](Lease& lease) {
+    if (!is_busy && lease.kind() == LeaseKind::shared) is_busy = lease.is_default_stream_busy();
+  });
+  return is_busy.value_or(false);
 }
 
 std::size_t BrokerImpl::suspects() {

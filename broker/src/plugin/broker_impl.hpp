@@ -101,6 +101,9 @@ class BrokerImpl final : private BusyTenants {
  private:
   std::vector<std::string> busy_in(const HungWork& family) override;
   bool is_anybody_busy(const HungWork& family) override;
+  // Uses each lease that works in the family, of all brokers of the process.
+  template <typename Use>
+  void use_leases_in(const HungWork& family, Use&& use);
   void poll_instances() noexcept;
   void report_losses();  // of all tenants: see TenantImpl
   void end_lost_contexts() noexcept;

@@ -23,12 +23,13 @@ void strike_use(const ctxb_host* host, const char* function, const char* text) n
   used.instance()->strike(function, text);
 }
 
-std::int64_t write(const ctxb_output_stream* stream, const void* source, std::uint64_t bytes) {
+std::int64_t write_state(const ctxb_output_stream* stream, const void* source,
+                         std::uint64_t bytes) {
   if (stream == nullptr || stream->data == nullptr) return -1;
   return static_cast<StateStreams*>(stream->data)->write(source, bytes);
 }
 
-std::int64_t read(const ctxb_input_stream* stream, void* destination, std::uint64_t bytes) {
+std::int64_t read_state(const ctxb_input_stream* stream, void* destination, std::uint64_t bytes) {
   if (stream == nullptr || stream->data == nullptr) return -1;
   return static_cast<StateStreams*>(stream->data)->read(destination, bytes);
 }
@@ -43,8 +44,8 @@ void check_idle(const Instance& instance, const char* what) {
 }  // namespace
 
 StateStreams::StateStreams(const ctxb_host* its_host) noexcept
-    : output{sizeof output, this, detail::write},
-      input{sizeof input, this, detail::read},
+    : output{sizeof output, this, write_state},
+      input{sizeof input, this, read_state},
       host_(its_host) {}
 
 std::int64_t StateStreams::write(const void* from, std::uint64_t bytes) noexcept {

@@ -201,6 +201,48 @@ TEST_P(HungChildTest, DISABLED_LibraryOfAHungLeaseStaysLoaded) {
   EXPECT_TRUE(is_mapped(library));
 }
 
+// Brokers of several libraries in one process share the devices. One of these has used the device
+// before the work, and one has not.
+TEST_P(HungChildTest, DISABLED_WorkOfAnotherBrokersTenantIsNamed) {
+  BrokerOptions impatient = options();
+  impatient.end_timeout = patience;
+  Broker before = Broker::open(impatient), after = Broker::open(impatient);
+  before.open_tenant("early", {LeaseChoice(LeaseKind::shared)}).run(0, [] {});
+  {
+    PluginInstance lingering = active("lingers", GetParam());
+    Graph graph(broker, {&lingering}, test_sizes);
+    const Clock::time_point begin = Clock::now();
+    error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
+    for (Broker* const other : {&before, &after}) {
+      Tenant green = other->open_tenant("green", {LeaseChoice(LeaseKind::green)});
+      if (GetParam() == LeaseKind::private_own) {
+        green.run(0, [] {});
+      } else {
+        EXPECT_THAT(error_text(ErrorKind::lease_unavailable, [&] { green.run(0, [] {}); }),
+                    HasSubstr("work of tenant behaviours has not ended within 400 ms on device 0"));
+      }
+      Tenant own = other->open_tenant("own", {LeaseChoice(LeaseKind::private_own)});
+      own.run(0, [] {});
+      Tenant innocent = other->open_tenant("innocent");
+      innocent.run(0, [] {});
+      if (GetParam() != LeaseKind::private_own) {
+        EXPECT_EQ(innocent.lease().granted.kind, LeaseKind::private_own);
+      }
+    }
+    EXPECT_LT(Clock::now() - begin, kernel_takes) << "nobody waits for the work";
+    EXPECT_EQ(after.shield(0).up, GetParam() == LeaseKind::private_own);
+  }
+  const Clock::time_point latest = Clock::now() + 5 * kernel_takes;
+  while (!after.shield(0).up && Clock::now() < latest) {
+    try {
+      after.use_device(0);
+    } catch (const Error&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+  EXPECT_TRUE(after.shield(0).up) << "it is raised when the work has ended";
+}
+
 // A call of the plug-in's own code holds its thread; neither other threads nor the process's end
 // wait for it.
 TEST_P(HungChildTest, DISABLED_ACallThatNeverReturnsHoldsNobodyUp) {
@@ -260,6 +302,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          "NobodyIsCalledGuiltyBesideOtherTenants",
                                          "HungLeaseStaysWhenItsPluginsHaveGone",
                                          "LibraryOfAHungLeaseStaysLoaded",
+                                         "WorkOfAnotherBrokersTenantIsNamed",
                                          "ACallThatNeverReturnsHoldsNobodyUp"),
                        ::testing::Values("shared", "private", "green")),
     [](const auto& test) {

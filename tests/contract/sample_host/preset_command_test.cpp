@@ -142,7 +142,7 @@ TEST_F(PresetCommand, WrongPresetsAreRefusedBeforeAnythingIsWritten) {
   std::ofstream(folder / "half.json") << R"({"schema": "ctxbroker.preset/1", "plug)";
   expect_error(image({"--plugin", "exposure", "--preset", at("half.json")}), ExitCode::usage,
                {"half.json", "is not JSON"});
-  // What follows a null character must not be passed over.
+  // The text behind a null character must not be passed over.
   std::ofstream(folder / "null.json") << R"({"schema": "ctxbroker.preset/1"})" << '\0' << "}{";
   expect_error(image({"--plugin", "exposure", "--preset", at("null.json")}), ExitCode::usage,
                {"null.json", "is not JSON", "byte 32"});

@@ -127,56 +127,85 @@ CUresult destroy_node(Word node) noexcept {
   return status;
 }
 
+constexpr Use context_at(std::size_t position) {
+  return {position, Kind::context, lent};
+}
+
+// Two attributes name an event that the kernel records.
+using SetKernelAttribute =
+    DriverFunction<"cuGraphKernelNodeSetAttribute",
+                   CUresult(Word, CUkernelNodeAttrID, const CUkernelNodeAttrValue*)>;
+CUresult set_kernel_attribute(Word node, CUkernelNodeAttrID which,
+                              const CUkernelNodeAttrValue* value) noexcept {
+  const Caller caller = enter_rule<SetKernelAttribute>();
+  CUresult status = check_use(caller, SetKernelAttribute::symbol, Kind::graph, node);
+  CUevent event = nullptr;
+  if (value != nullptr && which == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT) {
+    event = value->programmaticEvent.event;
+  } else if (value != nullptr && which == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+    event = value->launchCompletionEvent.event;
+  }
+  if (status == CUDA_SUCCESS) {
+    status = check_use(caller, SetKernelAttribute::symbol, Kind::event, handle_value(event));
+  }
+  return status == CUDA_SUCCESS ? SetKernelAttribute::call(node, which, value) : status;
+}
+
 constexpr Use first_graph{0, Kind::graph};
 constexpr Use first_exec{0, Kind::graph_exec};
 
-template <SymbolName name, std::size_t words>
-using ChangesGraph = Uses<name, words, first_graph>;
+template <SymbolName name, std::size_t words, Use... uses>
+using ChangesGraph = Uses<name, words, first_graph, uses...>;
 template <SymbolName name, std::size_t words, Use... uses>
 using ChangesExec = Uses<name, words, first_exec, uses...>;
 
 constexpr RuleRow graph_change_rows[] = {
     row<Adds<"cuGraphAddKernelNode", 5>>(),
-    row<Adds<"cuGraphAddKernelNode_v2", 5>>(),
-    row<Adds<"cuGraphAddMemcpyNode", 6>>(),
-    row<Adds<"cuGraphAddMemsetNode", 6>>(),
+    row<Adds<"cuGraphAddKernelNode_v2", 5, structure_at(4, Structure::kernel)>>(),
+    row<Adds<"cuGraphAddMemcpyNode", 6, structure_at(4, Structure::copy), context_at(5)>>(),
+    row<Adds<"cuGraphAddMemsetNode", 6, context_at(5)>>(),
     row<Adds<"cuGraphAddChildGraphNode", 5, Use{4, Kind::graph}>>(),
     row<Adds<"cuGraphAddEmptyNode", 4>>(),
     row<Adds<"cuGraphAddEventRecordNode", 5, Use{4, Kind::event}>>(),
     row<Adds<"cuGraphAddEventWaitNode", 5, Use{4, Kind::event, lent}>>(),
-    row<Adds<"cuGraphAddExternalSemaphoresSignalNode", 5>>(),
-    row<Adds<"cuGraphAddExternalSemaphoresWaitNode", 5>>(),
-    row<Adds<"cuGraphAddBatchMemOpNode", 5>>(),
+    row<Adds<"cuGraphAddExternalSemaphoresSignalNode", 5, structure_at(4, Structure::signals)>>(),
+    row<Adds<"cuGraphAddExternalSemaphoresWaitNode", 5, structure_at(4, Structure::waits)>>(),
+    row<Adds<"cuGraphAddBatchMemOpNode", 5, structure_at(4, Structure::batch)>>(),
     rule<DestroyNode, destroy_node>(),
     row<ChangesGraph<"cuGraphAddDependencies", 4>>(),
     row<ChangesGraph<"cuGraphAddDependencies_v2", 5>>(),
     row<ChangesGraph<"cuGraphRemoveDependencies", 4>>(),
     row<ChangesGraph<"cuGraphRemoveDependencies_v2", 5>>(),
-    row<Uses<"cuGraphConditionalHandleCreate", 5, Use{1, Kind::graph}>>(),
+    row<Uses<"cuGraphConditionalHandleCreate", 5, Use{1, Kind::graph}, context_at(2)>>(),
     row<ChangesGraph<"cuGraphReleaseUserObject", 3>>(),
 
     row<ChangesGraph<"cuGraphKernelNodeSetParams", 2>>(),
-    row<ChangesGraph<"cuGraphKernelNodeSetParams_v2", 2>>(),
-    row<ChangesGraph<"cuGraphKernelNodeSetAttribute", 3>>(),
+    row<ChangesGraph<"cuGraphKernelNodeSetParams_v2", 2, structure_at(1, Structure::kernel)>>(),
+    rule<SetKernelAttribute, set_kernel_attribute>(),
     row<ChangesGraph<"cuGraphKernelNodeCopyAttributes", 2>>(),
-    row<ChangesGraph<"cuGraphMemcpyNodeSetParams", 2>>(),
+    row<ChangesGraph<"cuGraphMemcpyNodeSetParams", 2, structure_at(1, Structure::copy)>>(),
     row<ChangesGraph<"cuGraphMemsetNodeSetParams", 2>>(),
     row<Uses<"cuGraphEventRecordNodeSetEvent", 2, first_graph, Use{1, Kind::event}>>(),
     row<Uses<"cuGraphEventWaitNodeSetEvent", 2, first_graph, Use{1, Kind::event, lent}>>(),
-    row<ChangesGraph<"cuGraphExternalSemaphoresSignalNodeSetParams", 2>>(),
-    row<ChangesGraph<"cuGraphExternalSemaphoresWaitNodeSetParams", 2>>(),
-    row<ChangesGraph<"cuGraphBatchMemOpNodeSetParams", 2>>(),
+    row<ChangesGraph<"cuGraphExternalSemaphoresSignalNodeSetParams", 2,
+                     structure_at(1, Structure::signals)>>(),
+    row<ChangesGraph<"cuGraphExternalSemaphoresWaitNodeSetParams", 2,
+                     structure_at(1, Structure::waits)>>(),
+    row<ChangesGraph<"cuGraphBatchMemOpNodeSetParams", 2, structure_at(1, Structure::batch)>>(),
 
     row<ChangesExec<"cuGraphExecKernelNodeSetParams", 3>>(),
-    row<ChangesExec<"cuGraphExecKernelNodeSetParams_v2", 3>>(),
-    row<ChangesExec<"cuGraphExecMemcpyNodeSetParams", 4>>(),
-    row<ChangesExec<"cuGraphExecMemsetNodeSetParams", 4>>(),
+    row<ChangesExec<"cuGraphExecKernelNodeSetParams_v2", 3, structure_at(2, Structure::kernel)>>(),
+    row<ChangesExec<"cuGraphExecMemcpyNodeSetParams", 4, structure_at(2, Structure::copy),
+                    context_at(3)>>(),
+    row<ChangesExec<"cuGraphExecMemsetNodeSetParams", 4, context_at(3)>>(),
     row<ChangesExec<"cuGraphExecChildGraphNodeSetParams", 3, Use{2, Kind::graph}>>(),
     row<ChangesExec<"cuGraphExecEventRecordNodeSetEvent", 3, Use{2, Kind::event}>>(),
     row<ChangesExec<"cuGraphExecEventWaitNodeSetEvent", 3, Use{2, Kind::event, lent}>>(),
-    row<ChangesExec<"cuGraphExecExternalSemaphoresSignalNodeSetParams", 3>>(),
-    row<ChangesExec<"cuGraphExecExternalSemaphoresWaitNodeSetParams", 3>>(),
-    row<ChangesExec<"cuGraphExecBatchMemOpNodeSetParams", 3>>(),
+    row<ChangesExec<"cuGraphExecExternalSemaphoresSignalNodeSetParams", 3,
+                    structure_at(2, Structure::signals)>>(),
+    row<ChangesExec<"cuGraphExecExternalSemaphoresWaitNodeSetParams", 3,
+                    structure_at(2, Structure::waits)>>(),
+    row<ChangesExec<"cuGraphExecBatchMemOpNodeSetParams", 3, structure_at(2, Structure::batch)>>(),
     row<ChangesExec<"cuGraphNodeSetEnabled", 3>>(),
     row<ChangesExec<"cuGraphExecUpdate", 4, Use{1, Kind::graph}>>(),
     row<ChangesExec<"cuGraphExecUpdate_v2", 3, Use{1, Kind::graph}>>(),

@@ -123,6 +123,11 @@ struct Instantiates {
   }
 };
 
+// The parameters can name a stream to upload in.
+template <SymbolName name>
+using InstantiatesWithParams = Checked<Instantiates<name, CUDA_GRAPH_INSTANTIATE_PARAMS*>,
+                                       structure_at(2, Structure::instantiate)>;
+
 // The memory that it names is forgotten with it, unless a launch has allocated it.
 template <SymbolName name, Kind kind, typename Handle>
 struct EndsGraph {
@@ -164,21 +169,25 @@ CUresult add_to_graph(GatedTenant& tenant, const char* function, CUgraph graph, 
   return status;
 }
 
-CUresult check_semaphores(GatedTenant& tenant, const char* function,
-                          const CUexternalSemaphore* semaphores, unsigned count) noexcept {
-  CUresult status = CUDA_SUCCESS;
-  for (unsigned i = 0; semaphores != nullptr && i < count && status == CUDA_SUCCESS; ++i) {
-    status =
-        check_use(tenant, function, Kind::external_semaphore, handle_value(semaphores[i]), lent);
-  }
-  return status;
-}
-
 // Checks that the tenant may use the things that the node works on.
-CUresult check_node(GatedTenant& tenant, const char* function,
+CUresult check_node(const Caller& caller, const char* function,
                     const CUgraphNodeParams* node) noexcept {
   if (node == nullptr) return CUDA_SUCCESS;
+  GatedTenant& tenant = *caller.tenant;
   switch (node->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return check_inside(caller, function, node->kernel);
+    case CU_GRAPH_NODE_TYPE_MEMCPY: {
+      const CUresult status = check_inside(caller, function, node->memcpy.copyParams);
+      if (status != CUDA_SUCCESS) return status;
+      return check_use(tenant, function, Kind::context, handle_value(node->memcpy.copyCtx), lent);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return check_inside(caller, function, node->memset);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return check_inside(caller, function, node->memOp);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      return check_inside(caller, function, node->conditional);
     case CU_GRAPH_NODE_TYPE_HOST:
       tenant.pending_calls().mark_graph();
       return CUDA_SUCCESS;
@@ -191,11 +200,9 @@ CUresult check_node(GatedTenant& tenant, const char* function,
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       return check_use(tenant, function, Kind::event, handle_value(node->eventWait.event), lent);
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
-      return check_semaphores(tenant, function, node->extSemSignal.extSemArray,
-                              node->extSemSignal.numExtSems);
+      return check_inside(caller, function, node->extSemSignal);
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-      return check_semaphores(tenant, function, node->extSemWait.extSemArray,
-                              node->extSemWait.numExtSems);
+      return check_inside(caller, function, node->extSemWait);
     case CU_GRAPH_NODE_TYPE_GRAPH:  // it may go over to the other graph
       return check_use(tenant, function, Kind::graph, handle_value(node->graph.graph));
     default:
@@ -269,7 +276,7 @@ struct AddsNode {
       });
     };
     return add_to_graph(tenant, Real::symbol, graph, node, [&] {
-      const CUresult refused = check_node(tenant, Real::symbol, parameters);
+      const CUresult refused = check_node(caller, Real::symbol, parameters);
       if (refused != CUDA_SUCCESS) return refused;
       const bool allocates =
           parameters != nullptr && parameters->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
@@ -296,7 +303,7 @@ struct SetsNode {
       refused = check_use(caller, Real::symbol, Kind::graph_exec, handle_value(exec...));
     }
     if (refused == CUDA_SUCCESS && caller.tenant != nullptr) {
-      refused = check_node(*caller.tenant, Real::symbol, parameters);
+      refused = check_node(caller, Real::symbol, parameters);
     }
     if (refused != CUDA_SUCCESS) return refused;
     if (caller.tenant == nullptr) return Real::call(exec..., node, parameters);
@@ -312,8 +319,8 @@ constexpr RuleRow graph_rows[] = {
     row<Instantiates<"cuGraphInstantiate", CUgraphNode*, char*, std::size_t>>(),
     row<Instantiates<"cuGraphInstantiate_v2", CUgraphNode*, char*, std::size_t>>(),
     row<Instantiates<"cuGraphInstantiateWithFlags", unsigned long long>>(),
-    row<Instantiates<"cuGraphInstantiateWithParams", void*>>(),
-    row<Instantiates<"cuGraphInstantiateWithParams_ptsz", void*>>(),
+    row<InstantiatesWithParams<"cuGraphInstantiateWithParams">>(),
+    row<InstantiatesWithParams<"cuGraphInstantiateWithParams_ptsz">>(),
     row<EndsGraph<"cuGraphExecDestroy", Kind::graph_exec, CUgraphExec>>(),
     rule<AddAllocation, add_allocation>(),
     rule<AddFreeing, add_freeing>(),

@@ -101,6 +101,8 @@ struct MapsArrays {
       status = check_use(
           *caller.tenant, Real::symbol, is_array ? Kind::array : Kind::mipmapped_array,
           is_array ? handle_value(list[i].resource.array) : handle_value(list[i].resource.mipmap));
+      if (status != CUDA_SUCCESS || list[i].memOperationType != CU_MEM_OPERATION_TYPE_MAP) continue;
+      status = check_use(*caller.tenant, Real::symbol, Kind::physical, list[i].memHandle.memHandle);
     }
     return status != CUDA_SUCCESS ? status : Real::call(list, count, stream);
   }
@@ -177,10 +179,12 @@ constexpr RuleRow interop_rows[] = {
     row<Uses<"cuLinkComplete", 3, link_first>>(),
     row<Ends<"cuLinkDestroy", Kind::link, CUlinkState>>(),
 
-    row<Counted<"cuTexObjectCreate", Kind::texture, CUtexObject, const void*, const void*,
-                const void*>>(),
+    row<Checked<Counted<"cuTexObjectCreate", Kind::texture, CUtexObject, const void*, const void*,
+                        const void*>,
+                structure_at(1, Structure::resource)>>(),
     row<Ends<"cuTexObjectDestroy", Kind::texture, CUtexObject>>(),
-    row<Counted<"cuSurfObjectCreate", Kind::surface, CUsurfObject, const void*>>(),
+    row<Checked<Counted<"cuSurfObjectCreate", Kind::surface, CUsurfObject, const void*>,
+                structure_at(1, Structure::resource)>>(),
     row<Ends<"cuSurfObjectDestroy", Kind::surface, CUsurfObject>>(),
 
     rule<ReleaseUserObject, count_references<ReleaseUserObject, -1>>(),
@@ -213,8 +217,8 @@ constexpr RuleRow interop_rows[] = {
     row<Uses<"cuMulticastAddDevice", 2, physical_first>>(),
     row<Uses<"cuMulticastBindMem", 6, physical_first, Use{2, Kind::physical}>>(),
     row<Uses<"cuMulticastBindMem_v2", 7, physical_first, Use{3, Kind::physical}>>(),
-    row<Uses<"cuMulticastBindAddr", 5, physical_first>>(),
-    row<Uses<"cuMulticastBindAddr_v2", 6, physical_first>>(),
+    row<Uses<"cuMulticastBindAddr", 5, physical_first, Use{2, Kind::memory, lent}>>(),
+    row<Uses<"cuMulticastBindAddr_v2", 6, physical_first, Use{3, Kind::memory, lent}>>(),
     row<Uses<"cuMulticastUnbind", 4, physical_first>>(),
     row<MapsArrays<"cuMemMapArrayAsync">>(),
     row<MapsArrays<"cuMemMapArrayAsync_ptsz">>(),

@@ -109,6 +109,11 @@ struct FreesAs {
                          [&] { return Real::call(address, rest...); });
     }
     GatedTenant& tenant = *caller.tenant;
+    if constexpr (in_stream_order) {
+      const CUresult refused =
+          check_use(tenant, Real::symbol, Kind::stream, handle_value(rest)..., lent);
+      if (refused != CUDA_SUCCESS) return refused;
+    }
     const auto free = [&] { return Real::call(address, rest...); };
     const auto held = ledger().remove(Kind::memory, value, tenant.holder());
     if (held) return end_forgotten(tenant, *held, free, in_stream_order);
@@ -307,6 +312,9 @@ template <SymbolName name>
 using LoadsLibrary = Counted<name, Kind::library, CUlibrary, const void*, CUjit_option*, void**,
                              unsigned, CUlibraryOption*, void**, unsigned>;
 
+// The host can lend a tenant what it has imported.
+constexpr Use external_memory{1, Kind::external_memory, lent};
+
 constexpr RuleRow object_rows[] = {
     row<Allocates<"cuMemAlloc", Old, Old>>(),
     row<Allocates<"cuMemAlloc_v2", Address, std::size_t>>(),
@@ -336,10 +344,12 @@ constexpr RuleRow object_rows[] = {
     row<Ends<"cuMipmappedArrayDestroy", Kind::mipmapped_array, CUmipmappedArray>>(),
 
     // The driver frees these as its own.
-    row<Counted<"cuExternalMemoryGetMappedBuffer", Kind::memory, Address, CUexternalMemory,
-                const void*>>(),
-    row<Counted<"cuExternalMemoryGetMappedMipmappedArray", Kind::mipmapped_array, CUmipmappedArray,
-                CUexternalMemory, const void*>>(),
+    row<Checked<Counted<"cuExternalMemoryGetMappedBuffer", Kind::memory, Address, CUexternalMemory,
+                        const void*>,
+                external_memory>>(),
+    row<Checked<Counted<"cuExternalMemoryGetMappedMipmappedArray", Kind::mipmapped_array,
+                        CUmipmappedArray, CUexternalMemory, const void*>,
+                external_memory>>(),
 
     row<Counted<"cuIpcOpenMemHandle", Kind::ipc_memory, Address, CUipcMemHandle, unsigned>>(),
     row<Counted<"cuIpcOpenMemHandle_v2", Kind::ipc_memory, Address, CUipcMemHandle, unsigned>>(),
@@ -356,7 +366,9 @@ constexpr RuleRow object_rows[] = {
 
     row<Counted<"cuStreamCreate", Kind::stream, CUstream, unsigned>>(),
     row<Counted<"cuStreamCreateWithPriority", Kind::stream, CUstream, unsigned, int>>(),
-    row<Counted<"cuGreenCtxStreamCreate", Kind::stream, CUstream, CUgreenCtx, unsigned, int>>(),
+    row<Checked<
+        Counted<"cuGreenCtxStreamCreate", Kind::stream, CUstream, CUgreenCtx, unsigned, int>,
+        Use{1, Kind::green_context, lent}>>(),
     row<Ends<"cuStreamDestroy", Kind::stream, CUstream>>(),
     row<Ends<"cuStreamDestroy_v2", Kind::stream, CUstream>>(),
     row<Counted<"cuEventCreate", Kind::event, CUevent, unsigned>>(),

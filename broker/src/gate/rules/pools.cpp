@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gate/held.hpp"
-#include "gate/rule.hpp"
+#include "gate/use.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -126,6 +126,12 @@ CUresult allocate_async(GatedTenant& tenant, CUdeviceptr* out, std::size_t bytes
   return make_graph_memory(tenant, graph, bytes, out, [&] { return allocate(true); });
 }
 
+// In a neighbour's stream it would be work that the neighbour did not ask for, and in its capture a
+// part of its graph. The host may have lent its own stream.
+CUresult check_order(GatedTenant& tenant, const char* function, CUstream stream) noexcept {
+  return check_use(tenant, function, Kind::stream, handle_value(stream), lent);
+}
+
 template <SymbolName name, SymbolName from_pool, SymbolName info>
 struct AllocatesAsync {
   using Real = DriverFunction<name, CUresult(CUdeviceptr*, std::size_t, CUstream)>;
@@ -134,6 +140,8 @@ struct AllocatesAsync {
   static CUresult call(CUdeviceptr* out, std::size_t bytes, CUstream stream) noexcept {
     const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(out, bytes, stream);
+    const CUresult refused = check_order(*caller.tenant, Real::symbol, stream);
+    if (refused != CUDA_SUCCESS) return refused;
     return allocate_async<info>(*caller.tenant, out, bytes, stream, false, [&](bool captured) {
       CUmemoryPool pool = nullptr;
       if (captured) return Real::call(out, bytes, stream);
@@ -157,6 +165,8 @@ struct AllocatesFromPool {
     if (is_anothers(*caller.tenant, pool, &kind)) {
       return refuse_end(*caller.tenant, Real::symbol, kind, handle_value(pool));
     }
+    const CUresult refused = check_order(*caller.tenant, Real::symbol, stream);
+    if (refused != CUDA_SUCCESS) return refused;
     const auto held = ledger().find(Kind::pool, handle_value(pool));
     const bool pinned = held && held->pooled;
     return allocate_async<info>(*caller.tenant, out, bytes, stream, pinned,
@@ -339,7 +349,8 @@ constexpr RuleRow pool_rows[] = {
                 CUmemAllocationHandleType, unsigned long long>>(),
     row<ExportsPool<"cuMemPoolExportToShareableHandle", CUmemAllocationHandleType,
                     unsigned long long>>(),
-    row<Counted<"cuMemPoolImportPointer", Kind::memory, CUdeviceptr, CUmemoryPool, void*>>(),
+    row<Checked<Counted<"cuMemPoolImportPointer", Kind::memory, CUdeviceptr, CUmemoryPool, void*>,
+                Use{1, Kind::pool, lent}>>(),
     rule<Destroy, destroy>(),
     row<GetsPoolOfDevice<"cuDeviceGetDefaultMemPool", false>>(),
     row<GetsPoolOfDevice<"cuDeviceGetMemPool", true>>(),

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Addresses and the physical memory behind them: a tenant maps its own memory at its own addresses,
 // and changes what is its own.
-#include <fcntl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "gate/exports.hpp"
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
@@ -17,12 +13,15 @@ namespace {
 
 using Physical = CUmemGenericAllocationHandle;
 
-// Counts as memory of the tenant's code until the last of these is gone. Null: the limit has no
+// Takes the charge for memory of the tenant's code. Null, and the host is told: the limit has no
 // room for it. Throws std::bad_alloc.
-std::shared_ptr<const void> take_charge(GatedTenant& tenant, Limit limit, std::uint64_t bytes) {
-  Budget& budget = tenant.limits().of(limit);
-  if (!budget.take(bytes)) return nullptr;
-  return {static_cast<const void*>(&budget), [&budget, bytes](const void*) { budget.give(bytes); }};
+std::shared_ptr<const Charge> take_charge(GatedTenant& tenant, Limit limit, std::uint64_t bytes) {
+  auto charge = Charge::take(tenant.limits(), limit, bytes);
+  if (charge != nullptr) return charge;
+  Exports::all().forget_closed();
+  charge = Charge::take(tenant.limits(), limit, bytes);
+  if (charge == nullptr) log_used_up(tenant, limit, bytes);
+  return charge;
 }
 
 using Reserve =
@@ -172,7 +171,10 @@ CUresult release(Physical memory) noexcept {
                : Release::call(memory);
   }
   const CUresult status = Release::call(memory);
-  if (status == CUDA_SUCCESS) return status;
+  if (status == CUDA_SUCCESS) {
+    Exports::all().forget_closed();
+    return status;
+  }
   Holding again = *held;
   again.extent = 0;
   try {
@@ -195,10 +197,7 @@ CUresult create(Physical* out, std::size_t bytes, const CUmemAllocationProp* pro
       is_of_host(properties->location) ? Limit::pinned_memory : Limit::device_memory;
   try {
     Holding memory{.kind = Kind::physical, .charge = take_charge(*caller.tenant, limit, bytes)};
-    if (memory.charge == nullptr) {
-      log_used_up(*caller.tenant, limit, bytes);
-      return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (memory.charge == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult status = make_held(*caller.tenant, std::move(memory), out, [&] {
       return CreatePhysical::call(out, bytes, properties, flags);
     });
@@ -211,50 +210,6 @@ CUresult create(Physical* out, std::size_t bytes, const CUmemAllocationProp* pro
 
 // ---- memory that is exported and imported again ------------------------------------------------
 
-// Physical memory that tenants have exported and that still counts. One for the process, because a
-// descriptor is: another tenant may import what one has exported.
-struct Export {
-  std::weak_ptr<const void> charge;  // of the memory
-  TenantId tenant;
-  int file = -1;  // the descriptor that the driver gave
-};
-struct Exports {
-  std::mutex mutex;
-  std::vector<Export> all;
-
-  static Exports& one() {
-    static auto* const exports = new Exports;  // threads of plug-ins may import until the end
-    return *exports;
-  }
-};
-
-// Returns whether both descriptors are of one open file. False where the system does not tell.
-bool is_same_file(int one, int other) noexcept {
-  constexpr int kcmp_file = 0;
-  return one == other || syscall(SYS_kcmp, getpid(), getpid(), kcmp_file, one, other) == 0;
-}
-
-// Returns what the imported memory counts as, so that it counts as long as the import is held: all
-// memory that the tenant has exported and that this one may be. The driver does not tell which it
-// is; the descriptor does, while the one that was exported is open.
-std::shared_ptr<const void> charge_of_import(const GatedTenant& tenant, int file) {
-  std::vector<std::shared_ptr<const void>> charges;
-  Exports& exports = Exports::one();
-  const std::lock_guard lock(exports.mutex);
-  std::erase_if(exports.all, [](const Export& one) { return one.charge.expired(); });
-  for (const Export& one : exports.all) {
-    if (one.tenant != tenant.id() || !is_same_file(one.file, file)) continue;
-    return one.charge.lock();
-  }
-  for (const Export& one : exports.all) {
-    // Its descriptor is open, and is of another file.
-    if (one.tenant != tenant.id() || fcntl(one.file, F_GETFD) != -1) continue;
-    charges.push_back(one.charge.lock());
-  }
-  if (charges.empty()) return nullptr;
-  return std::make_shared<const std::vector<std::shared_ptr<const void>>>(std::move(charges));
-}
-
 using ExportPhysical =
     DriverFunction<"cuMemExportToShareableHandle",
                    CUresult(void*, Physical, CUmemAllocationHandleType, unsigned long long)>;
@@ -262,19 +217,29 @@ CUresult export_physical(void* out, Physical memory, CUmemAllocationHandleType t
                          unsigned long long flags) noexcept {
   const Caller caller = enter_rule<ExportPhysical>();
   if (caller.tenant == nullptr) return ExportPhysical::call(out, memory, type, flags);
-  CUresult status = check_use(*caller.tenant, ExportPhysical::symbol, Kind::physical, memory, lent);
-  if (status != CUDA_SUCCESS) return status;
-  status = ExportPhysical::call(out, memory, type, flags);
-  if (status != CUDA_SUCCESS || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return status;
-  const auto held = ledger().find(Kind::physical, memory, caller.tenant->holder());
-  if (!held || held->charge == nullptr) return status;
+  GatedTenant& tenant = *caller.tenant;
+  const CUresult refused = check_use(tenant, ExportPhysical::symbol, Kind::physical, memory, lent);
+  if (refused != CUDA_SUCCESS) return refused;
+  const auto held = ledger().find(Kind::physical, memory, tenant.holder());
+  const CUresult status = ExportPhysical::call(out, memory, type, flags);
+  if (status != CUDA_SUCCESS || !held || held->charge == nullptr) return status;
   try {
-    Exports& exports = Exports::one();
-    const std::lock_guard lock(exports.mutex);
-    exports.all.push_back({held->charge, caller.tenant->id(), *static_cast<const int*>(out)});
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): its import does not count
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+      Exports::all().add(tenant.id(), held->charge, *static_cast<const int*>(out));
+    } else if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+      Exports::all().add(tenant.id(), held->charge, *static_cast<const Exports::Fabric*>(out));
+    }
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it counts while it is held
   }
   return status;
+}
+
+Exports::Found find_export(const GatedTenant& tenant, void* given, CUmemAllocationHandleType type) {
+  if (type == CU_MEM_HANDLE_TYPE_FABRIC && given != nullptr) {
+    return Exports::all().find(tenant.id(), *static_cast<const Exports::Fabric*>(given));
+  }
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return {};
+  return Exports::all().find(tenant.id(), static_cast<int>(reinterpret_cast<std::intptr_t>(given)));
 }
 
 using ImportPhysical = DriverFunction<"cuMemImportFromShareableHandle",
@@ -284,10 +249,12 @@ CUresult import_physical(Physical* out, void* given, CUmemAllocationHandleType t
   const auto import = [&] { return ImportPhysical::call(out, given, type); };
   if (caller.tenant == nullptr || out == nullptr) return import();
   try {
-    Holding memory{.kind = Kind::physical};
-    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-      const auto file = static_cast<int>(reinterpret_cast<std::intptr_t>(given));
-      memory.charge = charge_of_import(*caller.tenant, file);
+    Exports::Found found = find_export(*caller.tenant, given, type);
+    Holding memory{.kind = Kind::physical, .charge = Charge::any_of(std::move(found.own))};
+    if (memory.charge == nullptr && !found.of_neighbours.empty()) {
+      const Charge& largest = Charge::largest_of(found.of_neighbours);
+      memory.charge = take_charge(*caller.tenant, largest.limit(), largest.bytes());
+      if (memory.charge == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult status = import();
     if (status != CUDA_SUCCESS) return status;
