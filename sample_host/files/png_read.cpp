@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <png.h>
 
+#include <algorithm>
 #include <array>
 #include <csetjmp>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <new>
@@ -28,6 +30,9 @@ struct Reader {
   std::unique_ptr<std::FILE, FileCloser> file;
   const std::function<void(const std::string&)>* warning = nullptr;
   bool at_end = false;
+  std::uint64_t rows_left = 0;   // of all passes
+  std::uint64_t surplus = 0;     // compressed bytes that were read behind the last row
+  bool surplus_is_left = false;  // there are too many of them
   std::array<char, 200> error{};
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -52,11 +57,50 @@ extern "C" void on_read_warning(png_structp png, png_const_charp text) {
   if (*reader->warning) (*reader->warning)(text);
 }
 
+// libpng unpacks the compressed data to its end, and a byte of it can become 1,000. Behind the last
+// row, an encoder leaves a few bytes.
+constexpr std::uint64_t most_surplus = 64 << 10;
+
+bool is_beyond_the_picture(Reader& reader, std::size_t bytes) {
+  constexpr png_uint_32 image_data = 0x49444154;  // "IDAT"
+  const bool is_data = png_get_io_chunk_type(reader.png) == image_data &&
+                       (png_get_io_state(reader.png) & PNG_IO_MASK_LOC) == PNG_IO_CHUNK_DATA;
+  if (reader.rows_left != 0 || !is_data) return false;
+  reader.surplus += bytes;
+  return reader.surplus > most_surplus;
+}
+
 extern "C" void on_read_data(png_structp png, png_bytep data, std::size_t bytes) {
   auto* reader = static_cast<Reader*>(png_get_io_ptr(png));
+  if (is_beyond_the_picture(*reader, bytes)) {
+    reader->surplus_is_left = true;
+    png_error(png, "data behind the picture");
+  }
   if (std::fread(data, 1, bytes, reader->file.get()) == bytes) return;
   reader->at_end = std::ferror(reader->file.get()) == 0;
   png_error(png, reader->at_end ? "truncated" : "the system cannot read it");
+}
+
+// Counts the rows: libpng unpacks what follows the last one before it returns.
+extern "C" void on_row(png_structp png, png_row_infop /*row*/, png_bytep /*bytes*/) {
+  auto* reader = static_cast<Reader*>(png_get_io_ptr(png));
+  if (reader->rows_left != 0) --reader->rows_left;
+}
+
+std::uint64_t stored_rows(std::uint32_t width, std::uint32_t height, bool interlaced) {
+  if (!interlaced) return height;
+  std::uint64_t rows = 0;
+  for (int pass = 0; pass < PNG_INTERLACE_ADAM7_PASSES; ++pass) {
+    if (PNG_PASS_COLS(width, pass) != 0) rows += PNG_PASS_ROWS(height, pass);
+  }
+  return rows;
+}
+
+// Ignores the texts and suggested palettes, which are unpacked to 8 MB each.
+void ignore_unused_chunks(png_structp png) {
+  constexpr png_byte names[] = "tEXt\0zTXt\0iTXt\0sPLT";
+  constexpr int bytes_of_name = 5, count = sizeof names / bytes_of_name;
+  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, names, count);
 }
 
 // Reads up to the first row and asks for 8 or 16 bits in 1 to 4 channels.
@@ -66,10 +110,13 @@ bool read_header_guarded(Reader& reader) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;
   png_set_read_fn(png, &reader, on_read_data);
   png_set_user_limits(png, 0x7fffffff, 0x7fffffff);
+  ignore_unused_chunks(png);
   png_read_info(png, info);
-  int colour_type = 0;
-  png_get_IHDR(png, info, &reader.width, &reader.height, &reader.depth, &colour_type, nullptr,
+  int colour_type = 0, interlace = 0;
+  png_get_IHDR(png, info, &reader.width, &reader.height, &reader.depth, &colour_type, &interlace,
                nullptr, nullptr);
+  reader.rows_left = stored_rows(reader.width, reader.height, interlace != PNG_INTERLACE_NONE);
+  png_set_read_user_transform_fn(png, on_row);
   if (colour_type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
   if (colour_type == PNG_COLOR_TYPE_GRAY && reader.depth < 8) png_set_expand_gray_1_2_4_to_8(png);
   if (png_get_valid(png, info, PNG_INFO_tRNS) != 0) png_set_tRNS_to_alpha(png);
@@ -92,6 +139,19 @@ bool read_rows_guarded(Reader& reader, png_bytepp rows) {
   png_read_image(reader.png, rows);
   png_read_end(reader.png, reader.info);
   return true;
+}
+
+// Looks for the last chunk from the first one on, without reading what the chunks hold.
+bool has_last_chunk(std::FILE* file) {
+  constexpr off_t signature_bytes = 8, checksum_bytes = 4;
+  if (::fseeko(file, signature_bytes, SEEK_SET) != 0) return false;
+  std::array<unsigned char, 8> head{};
+  while (std::fread(head.data(), 1, head.size(), file) == head.size()) {
+    if (std::equal(head.begin() + 4, head.end(), "IEND")) return true;
+    const off_t bytes = png_get_uint_32(head.data());
+    if (::fseeko(file, bytes + checksum_bytes, SEEK_CUR) != 0) return false;
+  }
+  return false;
 }
 
 PngMetadata read_metadata(const Reader& reader) {
@@ -164,7 +224,11 @@ Image read_png(const std::filesystem::path& path,
   std::vector<unsigned char> raw(reader.row_bytes * reader.height);
   std::vector<png_bytep> rows(reader.height);
   for (std::size_t y = 0; y < rows.size(); ++y) rows[y] = raw.data() + y * reader.row_bytes;
-  if (!read_rows_guarded(reader, rows.data())) throw read_failure(path, reader);
+  if (!read_rows_guarded(reader, rows.data())) {
+    reader.at_end = reader.at_end || (reader.surplus_is_left && !has_last_chunk(reader.file.get()));
+    if (!reader.surplus_is_left || reader.at_end) throw read_failure(path, reader);
+    if (warning) warning("there is data behind the picture, which is left out");
+  }
 
   Image image;
   image.width = reader.width;

@@ -256,6 +256,8 @@ them are in `broker/shared/limits/limits.hpp`.
 |---|---|---|---|
 {limits}
 
+`process_memory` and `process_steps` count all modules of a process. Modules that are linked into one count as one.
+
 A declaration of registers takes nothing until a register is named. A variable takes the device's memory, and the machine's
 where something uses it. Its initial values take what the text has of them.
 

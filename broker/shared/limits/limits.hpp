@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 namespace ctxbroker::limits {
@@ -23,9 +22,14 @@ inline constexpr std::uint64_t KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
 
 // --- PTX ---------------------------------------------------------------------------------------
 
-// The text of one module.
-inline constexpr Limit ptx_text{"ptx_text", 256 * MiB, "bytes of PTX in one module",
+// The text of one module. The texts that are linked into one count together. A packed text has it
+// once it is unpacked.
+inline constexpr Limit ptx_text{"ptx_text", 64 * MiB, "bytes of PTX in one module",
                                 "divide the module"};
+// Words, numbers, strings and signs. The parser takes most of its time for each of them, and few of
+// them fill a module's memory.
+inline constexpr Limit ptx_words{"ptx_words", 32 * MiB, "words and signs of PTX in one module",
+                                 "divide the module"};
 // One word, number, or string in quotation marks.
 inline constexpr Limit ptx_word{"ptx_word", 64 * KiB, "characters in one word",
                                 "use a shorter name"};
@@ -39,10 +43,12 @@ inline constexpr Limit ptx_modifiers{"ptx_modifiers", 32, "modifiers of one inst
                                      "remove modifiers"};
 inline constexpr Limit ptx_dimensions{"ptx_dimensions", 16, "dimensions of one array",
                                       "use fewer dimensions"};
-// The parsed module: instructions, operands, variables, labels, initial values. An alias counts
-// like the function that it copies. The modules that are linked into one count together.
+// The parsed module (instructions, operands, variables, labels, scopes, initial values, source
+// lines) and the program that is made from it. An alias counts like the function that it copies.
+// The modules that are linked into one count together.
 inline constexpr Limit module_memory{"module_memory", 512 * MiB,
-                                     "bytes of memory for one parsed module", "divide the module"};
+                                     "bytes of memory for one module while it is loaded",
+                                     "divide the module"};
 // The steps of all kernels of a module, after calls are expanded in place: each instruction,
 // operation, label and variable is one, in each expansion.
 inline constexpr Limit module_steps{"module_steps", 2 * MiB,
@@ -69,6 +75,11 @@ inline constexpr Limit kernel_shared_memory{
 inline constexpr Limit launch_memory{
     "launch_memory", 4 * GiB, "bytes of registers and local memory in one cooperative launch",
     "launch fewer blocks"};
+// All programs that are loaded in a process, with their kernels, initial values and source lines,
+// and all modules that are being loaded or linked.
+inline constexpr Limit process_memory{"process_memory", 4 * GiB,
+                                      "bytes of memory for all modules in one process",
+                                      "unload modules that are not needed, or load fewer at once"};
 // The steps of all modules that are loaded in a process.
 inline constexpr Limit process_steps{"process_steps", 32 * MiB,
                                      "steps of all modules in one process",
@@ -79,9 +90,13 @@ inline constexpr Limit process_steps{"process_steps", 32 * MiB,
 // A fatbin, cubin, linked image or file with one, as it says of itself.
 inline constexpr Limit image_bytes{"image_bytes", 2 * GiB, "bytes in one kernel image",
                                    "divide the image"};
-// All entries of one fatbin, unpacked. One entry of PTX may have `ptx_text`.
+// All entries of one fatbin, unpacked. One entry of PTX may have `ptx_text`, and one of machine
+// code `image_code`.
 inline constexpr Limit image_unpacked{"image_unpacked", 1 * GiB,
                                       "unpacked bytes in one kernel image", "divide the image"};
+inline constexpr Limit image_code{"image_code", 256 * MiB,
+                                  "unpacked bytes of machine code in one part of an image",
+                                  "divide the image"};
 // Entries of a fatbin, and inputs of a linked image.
 inline constexpr Limit image_parts{"image_parts", 4096, "parts of one kernel image",
                                    "divide the image"};
@@ -122,15 +137,39 @@ inline constexpr Limit graph_file{"graph_file", 1 * MiB, "bytes in a graph", "di
 inline constexpr Limit automation_file{"automation_file", 16 * MiB, "bytes in an automation",
                                        "use fewer points"};
 
-inline constexpr std::array all = {
-    ptx_text,        ptx_word,         ptx_nesting,         ptx_operands,
-    ptx_modifiers,   ptx_dimensions,   module_memory,       module_steps,
-    module_analysis, thread_registers, thread_local_memory, kernel_shared_memory,
-    launch_memory,   process_steps,    image_bytes,         image_unpacked,
-    image_parts,     image_names,      link_errors,         json_nesting,
-    json_members,    json_values,      json_names,          policy_file,
-    preset_file,     manifest_file,    cache_file,          disabled_file,
-    graph_file,      automation_file};
+inline constexpr std::array all = {ptx_text,
+                                   ptx_words,
+                                   ptx_word,
+                                   ptx_nesting,
+                                   ptx_operands,
+                                   ptx_modifiers,
+                                   ptx_dimensions,
+                                   module_memory,
+                                   module_steps,
+                                   module_analysis,
+                                   thread_registers,
+                                   thread_local_memory,
+                                   kernel_shared_memory,
+                                   launch_memory,
+                                   process_memory,
+                                   process_steps,
+                                   image_bytes,
+                                   image_unpacked,
+                                   image_code,
+                                   image_parts,
+                                   image_names,
+                                   link_errors,
+                                   json_nesting,
+                                   json_members,
+                                   json_values,
+                                   json_names,
+                                   policy_file,
+                                   preset_file,
+                                   manifest_file,
+                                   cache_file,
+                                   disabled_file,
+                                   graph_file,
+                                   automation_file};
 
 // "more than 64 levels inside each other, the limit ptx_nesting: nest less deeply".
 inline std::string beyond(const Limit& limit) {
@@ -162,21 +201,42 @@ class SharedAllowance {
  public:
   explicit SharedAllowance(const Limit& limit) noexcept : limit_(&limit) {}
 
-  // Null if less than `count` is left. What is taken comes back with the object, which must not
-  // outlive the allowance.
-  std::shared_ptr<const void> take(std::uint64_t count) {
+  // False, and nothing is taken, if less than `count` is left.
+  bool take(std::uint64_t count) noexcept {
     std::uint64_t before = taken_.load(std::memory_order_relaxed);
     do {
-      if (count > limit_->most - before) return nullptr;
+      if (count > limit_->most - before) return false;
     } while (!taken_.compare_exchange_weak(before, before + count));
-    return {this, [this, count](const void*) { taken_.fetch_sub(count); }};
+    return true;
   }
+  void give_back(std::uint64_t count) noexcept { taken_.fetch_sub(count); }
   std::uint64_t taken() const noexcept { return taken_.load(); }
   const Limit& limit() const noexcept { return *limit_; }
 
  private:
   const Limit* limit_;
   std::atomic<std::uint64_t> taken_ = 0;
+};
+
+// A part of a shared allowance, which it must not outlive. All that it has taken comes back with
+// it.
+class Share {
+ public:
+  explicit Share(SharedAllowance& allowance) noexcept : allowance_(allowance) {}
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+  ~Share() { allowance_.give_back(taken_); }
+
+  bool take(std::uint64_t count) noexcept {
+    if (!allowance_.take(count)) return false;
+    taken_ += count;
+    return true;
+  }
+  std::uint64_t taken() const noexcept { return taken_; }
+
+ private:
+  SharedAllowance& allowance_;
+  std::uint64_t taken_ = 0;
 };
 
 }  // namespace ctxbroker::limits

@@ -36,7 +36,9 @@ struct JitFailure {
 std::vector<image::LinkedInput> read_link_input(CUjitInputType type, const void* data,
                                                 std::size_t bytes, const std::string& name);
 ptx::Module parse_ptx(const std::string& text, ptx::ModuleBudget& budget);
-// What is wrong with the kernels of one input, found before it is linked.
+// Throws JitFailure for a mistake in the kernels of one input before it is linked. Spends the
+// steps, the analysis and the memory of `budget`, which the link state keeps for the code of all
+// its inputs. Their texts have spent another one, in parse_ptx.
 void check_alone(const ptx::Module& module, ptx::ModuleBudget& budget);
 JitResult compile_linked(const std::vector<image::LinkedInput>& inputs);
 

@@ -33,8 +33,8 @@ class Link {
   std::mutex mutex_;
   JitOptions options_;  // the caller keeps its arrays as long as the object
   std::vector<image::LinkedInput> inputs_;
-  ptx::ModuleBudget budget_;             // of the text of all inputs
-  ptx::ModuleBudget alone_;              // of the code of all inputs, each made alone
+  ptx::ModuleBudget budget_;             // for parsing all inputs
+  ptx::ModuleBudget alone_;              // for compiling each input alone, all together
   std::vector<ptx::LinkInput> modules_;  // the same, parsed
   std::string error_log_;                // of all calls
   bool complete_ = false;

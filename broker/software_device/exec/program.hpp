@@ -52,11 +52,14 @@ struct GlobalVariable {
   std::vector<Relocation> relocations;
 };
 
+// The steps of all programs that live in the process.
+limits::SharedAllowance& process_steps() noexcept;
+
 struct Program {
   std::vector<Kernel> kernels;
   std::vector<GlobalVariable> globals;  // their index is what Launch::globals is indexed by
 
-  std::shared_ptr<const void> share;  // of the process's steps
+  limits::Share steps{process_steps()}, memory{ptx::process_memory()};
 
   const Kernel* find_kernel(std::string_view name) const noexcept;
 };
@@ -64,8 +67,6 @@ struct Program {
 // PTX text to a program. Throws ptx::SyntaxError, with the line, for a mistake and for an
 // instruction that the engines do not execute ("instruction not supported: wmma.load.a...").
 std::shared_ptr<const Program> compile(std::string_view ptx_text);
-// The steps of all programs that live in the process.
-const limits::SharedAllowance& process_steps() noexcept;
 std::shared_ptr<const Program> compile(const ptx::Module& module, ptx::ModuleBudget& budget);
 
 }  // namespace ctxbroker::software::exec

@@ -20,7 +20,8 @@ struct Alias {
 };
 
 struct Context {
-  Context(std::string_view text, ModuleBudget& its_budget) : tokens(text), budget(its_budget) {}
+  Context(std::string_view text, ModuleBudget& its_budget)
+      : tokens(text, its_budget), budget(its_budget) {}
 
   TokenStream tokens;
   ModuleBudget& budget;

@@ -121,7 +121,7 @@ class BodyReader {
  private:
   void read_statement() {
     if (tokens_.at_symbol("{")) {
-      context_.charge<Names>(tokens_.line());
+      context_.budget.memory.spend(Names::bytes_of_scope, tokens_.line());
       names_.open(tokens_.take().line);
     } else if (tokens_.take_symbol_if("}")) {
       names_.close();
@@ -156,6 +156,7 @@ class BodyReader {
   void declare(std::vector<Variable>& variables) {
     for (Variable& variable : variables) {
       if (variable.name == "_") continue;
+      context_.budget.memory.spend(Names::bytes_of_name, variable.line);
       if (variable.register_count != 0) {
         variable.name = names_.declare_range(variable.name, variable.register_count, variable.line);
       } else {
@@ -169,6 +170,7 @@ class BodyReader {
     const Token token = tokens_.take();
     tokens_.take();  // ":"
     context_.charge<Label>(token.line);
+    context_.budget.memory.spend(2 * Names::bytes_of_name, token.line);
     std::string name = names_.declare(std::string(token.text), NameKind::label, token.line);
     if (tokens_.at_dot_word("callprototype")) {
       read_prototype(std::move(name));
@@ -182,6 +184,7 @@ class BodyReader {
   // .callprototype (.param .b32 _) _ (.param .b32 _, .param .b32 _) .noreturn;
   void read_prototype(std::string name) {
     tokens_.take();
+    context_.charge<CallPrototype>(tokens_.line());
     CallPrototype prototype;
     prototype.name = std::move(name);
     if (tokens_.at_symbol("(")) prototype.results = parse_parameters(context_);
@@ -212,11 +215,9 @@ class BodyReader {
   void resolve_tables() {
     for (const PendingTarget& pending : pending_) {
       std::string& target = function_.branch_tables[pending.table].targets[pending.entry];
-      const auto found = names_.find(target, pending.scope);
-      if (!found || found->kind != NameKind::label) {
-        fail(pending.line, "the label " + quoted(target) + " is not in this function");
-      }
-      target = found->unique;
+      auto found = names_.find_label(target, pending.scope);
+      if (!found) fail(pending.line, "the label " + quoted(target) + " is not in this function");
+      target = *std::move(found);
     }
   }
 
@@ -293,7 +294,7 @@ void read_file(Context& context) {
   if (tokens.peek().kind != TokenKind::number) tokens.fail_expected("a number", "after '.file'");
   const std::uint32_t number = take_number(tokens);
   const Token name = tokens.expect(TokenKind::string, "a name", "after '.file'");
-  context.charge<std::string>(name.line, 2);
+  context.budget.memory.spend(SourceMap::bytes_of_file + name.text.size(), name.line);
   context.module.sources.name_file(number, std::string(name.text));
   while (tokens.take_symbol_if(",")) tokens.expect(TokenKind::number, "a number", "in '.file'");
 }

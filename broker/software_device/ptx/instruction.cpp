@@ -134,7 +134,7 @@ class OperandReader {
       operand.kind = Kind::sink;
       return operand;
     }
-    if (const auto found = names_.find(token.text, names_.current())) {
+    if (const auto found = names_.find(token.text)) {
       operand.kind = found->kind == NameKind::reg     ? Kind::reg
                      : found->kind == NameKind::label ? Kind::label
                                                       : Kind::symbol;
@@ -188,7 +188,7 @@ Guard parse_guard(Context& context, const Names& names) {
   Guard guard;
   guard.negated = context.tokens.take_symbol_if("!");
   const Token token = context.tokens.expect(TokenKind::word, "a predicate register", "after '@'");
-  const auto found = names.find(token.text, names.current());
+  const auto found = names.find(token.text);
   if (!found || found->kind != NameKind::reg) {
     fail(token.line, "the predicate " + quoted(token.text) + " is not a declared register");
   }
@@ -199,9 +199,8 @@ Guard parse_guard(Context& context, const Names& names) {
 void resolve(Operand& operand, const Names& names, std::size_t scope) {
   for (Operand& element : operand.elements) resolve(element, names, scope);
   if (operand.kind != Kind::label) return;
-  const auto found = names.find(operand.name, scope);
-  if (found && found->kind == NameKind::label) {
-    operand.name = found->unique;
+  if (auto found = names.find_label(operand.name, scope)) {
+    operand.name = *std::move(found);
   } else if (operand.name.find('@') == std::string::npos) {
     operand.kind = Kind::symbol;
   }

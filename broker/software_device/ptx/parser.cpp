@@ -150,7 +150,6 @@ Module parse(std::string_view text) {
 
 Module parse(std::string_view text, ModuleBudget& budget) {
   Context context(text, budget);
-  budget.memory.spend(text.size(), 1);
   while (context.tokens.peek().kind != TokenKind::end) parse_statement(context);
   const std::uint32_t line = context.tokens.line();
   if (context.module.version.empty()) fail(line, "the text is no PTX: '.version' is missing");

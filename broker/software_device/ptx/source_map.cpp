@@ -14,6 +14,12 @@ void SourceMap::name_file(std::uint32_t file, std::string name) {
   files_[file] = std::move(name);
 }
 
+std::uint64_t SourceMap::bytes() const {
+  std::uint64_t bytes = marks_.size() * sizeof(Mark);
+  for (const auto& [number, name] : files_) bytes += bytes_of_file + name.size();
+  return bytes;
+}
+
 std::string SourceMap::text_of(SourcePosition position) const {
   const auto name = files_.find(position.file);
   if (name == files_.end() || position.line == 0) return {};

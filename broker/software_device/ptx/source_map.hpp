@@ -17,12 +17,16 @@ struct SourcePosition {
 
 class SourceMap {
  public:
+  // Bytes of memory that a file takes beside its name, about.
+  static constexpr std::uint64_t bytes_of_file = 80;
+
   // What follows in the text, up to the next call, comes from there. `inlined_at` is where the
   // function was called that the compiler expanded in place. In the order of the text.
   void add(std::uint32_t ptx_line, SourcePosition position, SourcePosition inlined_at = {}) {
     marks_.push_back({ptx_line, position, inlined_at});
   }
   void name_file(std::uint32_t file, std::string name);
+  std::uint64_t bytes() const;  // of memory, about
 
   // "/src/blur.cu:12", "/src/tools.cuh:7, inlined at /src/blur.cu:12"; empty: the text does not
   // say.

@@ -5,7 +5,6 @@
 #include <array>
 #include <utility>
 
-#include "ptx/budget.hpp"
 #include "ptx/parser.hpp"
 
 namespace ctxbroker::software::ptx {
@@ -44,6 +43,16 @@ void Budget::refuse(std::uint32_t line) const {
   fail(line, limits::beyond(limit()));
 }
 
+void MemoryBudget::grow(std::uint64_t bytes, std::uint32_t line) {
+  if (!share_.take(bytes)) fail(line, "the process has " + limits::beyond(limits::process_memory));
+}
+
+// Never destroyed: programs may live until the process ends.
+limits::SharedAllowance& process_memory() noexcept {
+  static auto& memory = *new limits::SharedAllowance(limits::process_memory);
+  return memory;
+}
+
 void check_nesting(std::size_t depth, std::uint32_t line) {
   if (depth > limits::ptx_nesting.most) fail(line, limits::beyond(limits::ptx_nesting));
 }
@@ -61,8 +70,10 @@ std::string quoted(std::string_view text) {
   return result + "'";
 }
 
-TokenStream::TokenStream(std::string_view text) : text_(without_ending(text)) {
-  if (text_.size() > limits::ptx_text.most) fail(1, limits::beyond(limits::ptx_text));
+TokenStream::TokenStream(std::string_view text, ModuleBudget& budget)
+    : text_(without_ending(text)), budget_(budget) {
+  budget_.text.spend(text_.size(), line_);
+  budget_.memory.spend(text_.size(), line_);
   first_ = scan();
   second_ = scan();
 }
@@ -140,6 +151,7 @@ Token TokenStream::scan() {
   const std::size_t before = position_;
   skip_blanks();
   const std::size_t begin = position_;
+  budget_.words.spend(1, line_);
   if (begin == text_.size()) return make(TokenKind::end, begin, begin);
 
   const auto at = [this](std::size_t index) { return index < text_.size() ? text_[index] : '\0'; };

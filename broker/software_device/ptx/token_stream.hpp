@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "ptx/budget.hpp"
+
 namespace ctxbroker::software::ptx {
 
 constexpr bool is_digit(char c) noexcept {
@@ -33,7 +35,8 @@ struct Token {
 // string, and where something else was expected.
 class TokenStream {
  public:
-  explicit TokenStream(std::string_view text);
+  // Charges the text, and each token when it is read.
+  TokenStream(std::string_view text, ModuleBudget& budget);
 
   const Token& peek() const noexcept { return first_; }
   const Token& peek_second() const noexcept { return second_; }
@@ -60,6 +63,7 @@ class TokenStream {
   Token make(TokenKind kind, std::size_t begin, std::size_t end) const;
 
   std::string_view text_;
+  ModuleBudget& budget_;
   std::size_t position_ = 0;
   std::uint32_t line_ = 1;
   Token first_ = {};

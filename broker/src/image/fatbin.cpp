@@ -49,10 +49,10 @@ std::string unpack_lz4(Bytes packed, std::uint64_t size, std::string_view what) 
 }
 
 std::string unpack_bytes(Bytes packed, Compression packing, std::uint64_t size,
-                         std::string_view what) {
+                         const limits::Limit& limit, std::string_view what) {
   if (packing == Compression::none) size = packed.size();
-  if (size > limits::ptx_text.most || packed.size() > limits::ptx_text.most) {
-    fail(Reason::invalid, std::string(what) + " has " + limits::beyond(limits::ptx_text));
+  if (size > limit.most || packed.size() > limit.most) {
+    fail(Reason::invalid, std::string(what) + " has " + limits::beyond(limit));
   }
   if (packing == Compression::none) {
     return {reinterpret_cast<const char*>(packed.data()), packed.size()};
@@ -188,7 +188,9 @@ std::string unpack(const FatbinEntry& entry, Allowances& allowances) {
     fail(Reason::invalid,
          name_of(entry) + " and those before it have " + limits::beyond(limits::image_unpacked));
   }
-  return unpack_bytes(entry.payload, entry.packing, entry.unpacked_size, name_of(entry));
+  const limits::Limit& limit =
+      entry.kind == FatbinEntry::ptx ? limits::ptx_text : limits::image_code;
+  return unpack_bytes(entry.payload, entry.packing, entry.unpacked_size, limit, name_of(entry));
 }
 
 std::uint64_t fatbin_size(Bytes header) {

@@ -75,6 +75,19 @@ TEST(Forged, UnpackedSizesAreNotBelieved) {
   }
 }
 
+// A few kilobytes unpack to gigabytes, so the stated size is refused before they are.
+TEST(Forged, TextAndMachineCodeOfAFatbinHaveTheirLimitsUnpacked) {
+  expect_invalid(with(fixtures::usual_fatbin, unpacked_size_at, limits::ptx_text.most + 1),
+                 "the limit ptx_text");
+  const std::string code = with<std::uint16_t>(fixtures::usual_fatbin, entry_at, 2);
+  try {
+    describe(bytes_of(with(code, unpacked_size_at, limits::image_code.most + 1)));
+    ADD_FAILURE() << "it was accepted";
+  } catch (const ImageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the limit image_code"));
+  }
+}
+
 TEST(Forged, PackedBytesAreChecked) {
   std::string image(fixtures::usual_fatbin);
   std::uint32_t header_size = 0;

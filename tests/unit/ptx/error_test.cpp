@@ -138,6 +138,25 @@ TEST(Bounds, TheTextIsLimited) {
               HasSubstr("the limit ptx_text"));
 }
 
+TEST(Bounds, TextsAndWordsThatAreLinkedIntoOneModuleAreLimitedTogether) {
+  const std::string text = module_text(".global .u32 x;");
+  for (Budget ModuleBudget::*counted : {&ModuleBudget::text, &ModuleBudget::words}) {
+    ModuleBudget budget;
+    parse(text, budget);
+    const std::uint64_t of_one = (budget.*counted).taken();
+    ASSERT_GT(of_one, 0U);
+    ASSERT_TRUE((budget.*counted).take((budget.*counted).limit().most - 3 * of_one + 1));
+    parse(text, budget);  // the control
+    try {
+      parse(text, budget);
+      ADD_FAILURE() << "it was accepted";
+    } catch (const SyntaxError& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr(std::string("the limit ") + (budget.*counted).limit().name));
+    }
+  }
+}
+
 TEST(Bounds, OperandsAndModifiersOfAModuleAreLimitedByTheirMemory) {
   const std::size_t operands = limits::module_memory.most / sizeof(Operand) / 4000 + 1;
   EXPECT_THAT(error_of(kernel_text(repeated("x " + repeated("1,", 3999) + "1;\n", operands))),

@@ -145,6 +145,21 @@ TEST(Scope, ManyScopesNeverShareNames) {
   EXPECT_EQ(names.size(), 40U * 61U);
 }
 
+TEST(Scope, ANameIsLookedUpFromTheInnermostScopeOutwards) {
+  const Function kernel = kernel_of(
+      ".reg .b32 %a<9>; .reg .b32 %a1; A:\n"
+      "{ .reg .b32 %a<3>; { .reg .b32 %a11; { .reg .b32 %a1<2>; mov.b32 %a11, %a1; } } "
+      "bra A; { bra A; { bra A; } A: } }\n"
+      "mov.b32 %a1, %a2;");
+  EXPECT_EQ(kernel.body[0].operands[0].name, "%a1@3@1") << "the range is declared further inside";
+  EXPECT_EQ(kernel.body[0].operands[1].name, "%a@1@1");
+  EXPECT_EQ(kernel.body[1].operands[0].name, "A");
+  EXPECT_EQ(kernel.body[2].operands[0].name, "A@4");
+  EXPECT_EQ(kernel.body[3].operands[0].name, "A@4");
+  EXPECT_EQ(kernel.body[4].operands[0].name, "%a1") << "the inner ones have ended";
+  EXPECT_EQ(kernel.body[4].operands[1].name, "%a2");
+}
+
 TEST(Label, StandsForTheNextInstruction) {
   const Function kernel = kernel_of("A: ret; B: C: trap; D:");
   ASSERT_EQ(kernel.labels.size(), 4U);

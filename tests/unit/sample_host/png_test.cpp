@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cmath>
@@ -205,6 +209,85 @@ TEST(Png, AHugeHeaderIsRefusedBeforeMemoryIsTaken) {
   for (int i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
   write_bytes(folder / "huge.png", bytes);
   expect_failure([&] { read_png(folder / "huge.png"); }, ExitCode::input, "65536 x 65536");
+}
+
+std::string packed(const std::string& bytes) {
+  uLongf size = compressBound(bytes.size());
+  std::string result(size, '\0');
+  EXPECT_EQ(compress2(reinterpret_cast<Bytef*>(result.data()), &size,
+                      reinterpret_cast<const Bytef*>(bytes.data()), bytes.size(), 9),
+            Z_OK);
+  result.resize(size);
+  return result;
+}
+
+std::string number(std::uint32_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+  return bytes;
+}
+
+std::string chunk(const std::string& name, const std::string& data) {
+  const std::string checked = name + data;
+  const auto crc =
+      ::crc32(0, reinterpret_cast<const Bytef*>(checked.data()), static_cast<uInt>(checked.size()));
+  return number(static_cast<std::uint32_t>(data.size())) + checked +
+         number(static_cast<std::uint32_t>(crc));
+}
+
+// A white pixel, with these chunks before it, and with zeros behind it in its compressed data.
+std::string white_pixel(const std::string& chunks, std::size_t zeros, bool interlaced = false) {
+  std::string row("\0\xff\xff\xff", 4);
+  row.resize(row.size() + zeros);
+  return "\x89PNG\r\n\x1a\n" +
+         chunk("IHDR", number(1) + number(1) + std::string("\x08\x02\0\0", 4) +
+                           (interlaced ? '\1' : '\0')) +
+         chunks + chunk("IDAT", packed(row)) + chunk("IEND", "");
+}
+
+// A megabyte of zeros is packed into a kilobyte.
+TEST(Png, DataBehindThePictureIsNotUnpacked) {
+  const TempFolder folder;
+  const std::string left_out = "there is data behind the picture, which is left out";
+  const auto warnings_of = [&](const std::string& bytes) {
+    write_bytes(folder / "in.png", bytes);
+    std::vector<std::string> warnings;
+    const Image image =
+        read_png(folder / "in.png", [&](const std::string& text) { warnings.push_back(text); });
+    EXPECT_EQ(image.pixels, std::vector<float>(4, 1.0F));
+    return warnings;
+  };
+  EXPECT_THAT(warnings_of(white_pixel("", 0)), testing::IsEmpty());
+  EXPECT_THAT(warnings_of(white_pixel("", 1 << 20)), testing::Not(testing::Contains(left_out)));
+  const std::string bomb = white_pixel("", 120 << 20);
+  EXPECT_LT(bomb.size(), 200'000U);
+  EXPECT_THAT(warnings_of(bomb), testing::ElementsAre(left_out));
+  EXPECT_THAT(warnings_of(white_pixel("", 120 << 20, true)), testing::ElementsAre(left_out));
+  write_bytes(folder / "in.png", bomb.substr(0, bomb.size() - 12));
+  expect_failure([&] { read_png(folder / "in.png"); }, ExitCode::input, "truncated");
+}
+
+// Kilobytes that a process has taken at its peak, which reads the file.
+long peak_of(const std::filesystem::path& path) {
+  const pid_t child = fork();
+  if (child == 0) {
+    read_png(path);
+    _exit(0);
+  }
+  rusage usage{};
+  EXPECT_EQ(wait4(child, nullptr, 0, &usage), child);
+  return usage.ru_maxrss;
+}
+
+TEST(Png, TextsAreNotUnpacked) {
+  const TempFolder folder;
+  const std::string text =
+      chunk("zTXt", std::string("a\0\0", 3) + packed(std::string(7 << 20, ' ')));
+  std::string texts;
+  for (int i = 0; i < 20; ++i) texts += text;
+  write_bytes(folder / "none.png", white_pixel("", 0));
+  write_bytes(folder / "texts.png", white_pixel(texts, 0));
+  EXPECT_LT(peak_of(folder / "texts.png"), peak_of(folder / "none.png") + 50'000);
 }
 
 TEST(Png, ResolutionAndProfileAreCarriedOver) {

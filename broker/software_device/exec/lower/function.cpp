@@ -65,12 +65,14 @@ void expand_vectors(const Scope& scope, Operand& operand) {
   if (components_of(scope, vector) != 1) operand.name.back() = components[colour];
 }
 
-std::vector<Instruction> with_vectors_expanded(const Scope& scope) {
-  std::vector<Instruction> body = scope.function->body;
-  for (Instruction& instruction : body) {
-    for (Operand& operand : instruction.operands) expand_vectors(scope, operand);
-  }
-  return body;
+// Returns the instruction with its vectors expanded, in `room` if there may be any. One at a time:
+// a whole body takes several times its memory.
+const Instruction& with_vectors_expanded(const Scope& scope, const Instruction& instruction,
+                                         Instruction& room) {
+  if (!scope.has_vectors) return instruction;
+  room = instruction;
+  for (Operand& operand : room.operands) expand_vectors(scope, operand);
+  return room;
 }
 
 // .param variables of a body carry the parameters of calls: simple ones in a value, others in
@@ -136,11 +138,16 @@ void lower_body(Builder& b) {
     scope.labels[label.name] = id;
     labels_at.emplace(label.instruction, id);
   }
-  std::vector<Instruction> expanded;
-  if (scope.has_vectors) expanded = with_vectors_expanded(scope);
-  const std::vector<Instruction>& body = scope.has_vectors ? expanded : function.body;
+  const std::vector<Instruction>& body = function.body;
   for (const Instruction& instruction : body) {
-    if (!instruction.operands.empty()) count_definitions(b, instruction.operands.front());
+    if (instruction.operands.empty()) continue;
+    if (!scope.has_vectors) {
+      count_definitions(b, instruction.operands.front());
+      continue;
+    }
+    Operand first = instruction.operands.front();
+    expand_vectors(scope, first);
+    count_definitions(b, first);
   }
   const auto place_labels = [&](std::size_t index) {
     const auto [first, last] = labels_at.equal_range(index);
@@ -148,7 +155,8 @@ void lower_body(Builder& b) {
   };
   for (std::size_t i = 0; i < body.size(); ++i) {
     place_labels(i);
-    b.begin(body[i]);
+    Instruction room;
+    b.begin(with_vectors_expanded(scope, body[i], room));
     lower_instruction(b);
   }
   place_labels(body.size());

@@ -196,16 +196,66 @@ std::uint32_t constant_bytes(const std::vector<GlobalVariable>& globals) {
   return static_cast<std::uint32_t>(bytes);
 }
 
-// Never destroyed: programs may live until the process ends.
-limits::SharedAllowance& all_steps() noexcept {
-  static auto& steps = *new limits::SharedAllowance(limits::process_steps);
-  return steps;
+std::uint64_t bytes_of(const Code& code) {
+  std::uint64_t bytes = sizeof(Code) + code.steps.size() * sizeof(Step) +
+                        code.extra.size() * sizeof(ValueId) +
+                        (code.places.size() + code.slots.size()) * sizeof(Place) +
+                        code.presets.size() * sizeof(Preset);
+  for (const auto& table : code.tables) {
+    bytes += sizeof table + table.size() * sizeof(table.front());
+  }
+  if (code.rows != nullptr) {
+    bytes += code.rows->rows.size() * sizeof(Rows::Row) + bytes_of(code.rows->addresses) +
+             bytes_of(code.rows->body);
+  }
+  return bytes;
 }
+
+// Bytes that a loaded module takes for its function, or for the memory block of its variable.
+constexpr std::uint64_t bytes_of_function = 512, bytes_of_block = 1024;
+
+std::uint64_t bytes_of(const Kernel& kernel) {
+  return sizeof kernel + bytes_of_function + kernel.name.size() +
+         kernel.parameters.size() * sizeof(KernelParameter) + bytes_of(*kernel.code);
+}
+
+std::uint64_t bytes_of(const GlobalVariable& variable) {
+  std::uint64_t bytes =
+      sizeof variable + bytes_of_block + variable.name.size() + variable.initial.size();
+  for (const Relocation& relocation : variable.relocations) {
+    bytes += sizeof relocation + relocation.symbol.size();
+  }
+  return bytes;
+}
+
+// Charges the memory of a program while it is made.
+class ProgramBytes {
+ public:
+  explicit ProgramBytes(ptx::ModuleBudget& budget) : budget_(budget) {}
+  void add(std::uint64_t bytes, std::uint32_t line) {
+    budget_.memory.spend(bytes, line);
+    sum_ += bytes;
+  }
+  // Makes the program's memory and steps the process's.
+  void give_to(Program& program) const {
+    const auto take = [](limits::Share& share, std::uint64_t count, const limits::Limit& limit) {
+      if (!share.take(count)) throw ptx::SyntaxError(1, "the process has " + limits::beyond(limit));
+    };
+    take(program.memory, sum_, limits::process_memory);
+    take(program.steps, budget_.steps.taken(), limits::process_steps);
+  }
+
+ private:
+  ptx::ModuleBudget& budget_;
+  std::uint64_t sum_ = 0;
+};
 
 }  // namespace
 
-const limits::SharedAllowance& process_steps() noexcept {
-  return all_steps();
+// Never destroyed: programs may live until the process ends.
+limits::SharedAllowance& process_steps() noexcept {
+  static auto& steps = *new limits::SharedAllowance(limits::process_steps);
+  return steps;
 }
 
 std::shared_ptr<const Program> compile(std::string_view ptx_text) {
@@ -218,6 +268,7 @@ std::shared_ptr<const Program> compile(const ptx::Module& module, ptx::ModuleBud
     throw ptx::SyntaxError(1, "the module is for 32-bit addresses; only .address_size 64 runs");
   }
   auto program = std::make_shared<Program>();
+  ProgramBytes bytes(budget);
   lower::ModuleNames names;
   names.target = ptx::target_of(module);
   for (const ptx::Variable& variable : module.variables) {
@@ -229,6 +280,7 @@ std::shared_ptr<const Program> compile(const ptx::Module& module, ptx::ModuleBud
                                     .offset = program->globals.size(),
                                     .element = lower::element_bytes(variable)};
     program->globals.push_back(global_variable(variable));
+    bytes.add(bytes_of(program->globals.back()), variable.line);
   }
   for (const ptx::Function& function : module.functions) {
     names.functions[function.name] = &function;
@@ -236,6 +288,7 @@ std::shared_ptr<const Program> compile(const ptx::Module& module, ptx::ModuleBud
   lower::find_calls(module, names);
   for (const ptx::Variable& variable : module.variables) check_addresses(variable, names);
   for (GlobalVariable& variable : program->globals) place_functions(variable, names);
+  bytes.add(module.sources.bytes(), 1);
   const auto sources = std::make_shared<const ptx::SourceMap>(module.sources);
   const std::uint32_t constants = constant_bytes(program->globals);
   for (const ptx::Function& function : module.functions) {
@@ -243,12 +296,10 @@ std::shared_ptr<const Program> compile(const ptx::Module& module, ptx::ModuleBud
       program->kernels.push_back(lower_kernel(function, names, budget));
       program->kernels.back().sources = sources;
       program->kernels.back().constant_bytes = constants;
+      bytes.add(bytes_of(program->kernels.back()), function.line);
     }
   }
-  program->share = all_steps().take(budget.steps.taken());
-  if (program->share == nullptr) {
-    throw ptx::SyntaxError(1, "the process has " + limits::beyond(limits::process_steps));
-  }
+  bytes.give_to(*program);
   return program;
 }
 
