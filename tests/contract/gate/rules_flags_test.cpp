@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flags of a context: the tenant's own.
 #include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <csetjmp>
+#include <csignal>
 #include <string>
+#include <thread>
 
 #include "rules_fixture.hpp"
 
@@ -71,6 +76,58 @@ TEST_P(FlagsTest, FlagsSetWithoutTheGateReachTheNeighbour) {
   tenant.run(0, [&] { raw.call("cuCtxSetFlags", unsigned(CU_CTX_SCHED_YIELD)); });
   EXPECT_EQ(neighbour.run(0, [&] { return real_schedule(); }), unsigned(CU_CTX_SCHED_YIELD));
   tenant.run(0, [&] { raw.call("cuCtxSetFlags", before); });
+}
+
+// Code that catches the signal goes on, and so do others that ask.
+sigjmp_buf after_bad_address;
+void leave_bad_address(int) {
+  siglongjmp(after_bad_address, 1);  // NOLINT(cert-err52-cpp): over frames that own nothing
+}
+
+TEST_P(FlagsTest, BadAddressForTheStateOfThePrimaryLeavesNoLockBehind) {
+  Tenant tenant = open(broker, "careless", GetParam());
+  void* const page = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  auto* const bad_flags = static_cast<unsigned*>(page);
+  auto* const bad_active = static_cast<int*>(page);
+  unsigned* const no_flags = nullptr;
+  int* const no_active = nullptr;
+  struct sigaction handler {
+  }, before{};
+  handler.sa_handler = leave_bad_address;
+  sigaction(SIGSEGV, &handler, &before);
+  const auto ask = [&](unsigned* flags, int* active) {
+    return driver_call("cuDevicePrimaryCtxGetState", 0, flags, active);
+  };
+  tenant.run(0, [&] {
+    unsigned flags = 0;
+    int active = 0;
+    EXPECT_EQ(ask(no_flags, &active), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(ask(&flags, no_active), CUDA_ERROR_INVALID_VALUE);
+    volatile int signals = 0;
+    if (sigsetjmp(after_bad_address, 1) != 0) {
+      signals = signals + 1;
+    } else {
+      ask(bad_flags, &active);
+    }
+    if (sigsetjmp(after_bad_address, 1) != 0) {
+      signals = signals + 1;
+    } else {
+      ask(&flags, bad_active);
+    }
+    EXPECT_EQ(signals, 2);
+  });
+  sigaction(SIGSEGV, &before, nullptr);
+  munmap(page, 4096);
+  ::alarm(3);  // ends the process if a lock is held
+  std::thread([&] {
+    tenant.run(0, [&] {
+      unsigned flags = 0;
+      int active = 0;
+      EXPECT_EQ(ask(&flags, &active), CUDA_SUCCESS);
+    });
+  }).join();
+  ::alarm(0);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -75,15 +75,18 @@ CUresult make_standard(GatedTenant& tenant, CUdevice device, OwnPools& pools) no
 
 // The tenant's own pool, in place of the device's default pool or of its current one.
 CUresult own_pool(GatedTenant& tenant, CUdevice device, bool current, CUmemoryPool* pool) noexcept {
-  return tenant.with_pools(device, [&](OwnPools& pools) {
+  CUmemoryPool own = nullptr;
+  const CUresult status = tenant.with_pools(device, [&](OwnPools& pools) {
     if (current && pools.current != nullptr) {
-      *pool = pools.current;
+      own = pools.current;
       return CUDA_SUCCESS;
     }
-    const CUresult status = make_standard(tenant, device, pools);
-    *pool = pools.standard;
-    return status;
+    const CUresult made = make_standard(tenant, device, pools);
+    own = pools.standard;
+    return made;
   });
+  *pool = own;  // not under the lock: it may be a bad address of the caller
+  return status;
 }
 
 // The pool for an allocation that names none. Null: the driver chooses, because the stream, the

@@ -4,6 +4,8 @@
 // threads wait, and their preference for caches. The primary's count for all tenants on the device,
 // and a green context has the primary's. A tenant without a context of its own therefore has flags
 // and a preference that only it can see.
+#include <optional>
+
 #include "context/guard.hpp"
 #include "gate/held.hpp"
 
@@ -89,7 +91,9 @@ CUresult get_state(CUdevice device, unsigned* flags, int* active) noexcept {
     return CUDA_SUCCESS;
   });
   if (status != CUDA_SUCCESS) return status;
-  *flags = told_flags;  // not under a lock: code may survive a bad address
+  // Neither here nor below is an address of the caller written under a lock, because the caller may
+  // survive a bad one.
+  *flags = told_flags;
   *active = told_active ? 1 : 0;
   return status;
 }
@@ -191,12 +195,14 @@ CUresult get_flags(unsigned* flags) noexcept {
   const int device = device_of_current_lease(caller);
   if (device < 0) return status;
   const bool follows = alone_in_context(caller);
-  return caller.tenant->with_primary(device, [&](const PrimaryView& view) {
-    if (view.flags && !follows) *flags = *view.flags;
-    // The driver maps host memory in a primary, whatever it was asked for.
-    *flags |= CU_CTX_MAP_HOST;
+  std::optional<unsigned> kept;
+  caller.tenant->with_primary(device, [&](const PrimaryView& view) {
+    if (!follows) kept = view.flags;
     return CUDA_SUCCESS;
   });
+  // The driver maps host memory in a primary, whatever it was asked for.
+  *flags = kept.value_or(*flags) | CU_CTX_MAP_HOST;
+  return CUDA_SUCCESS;
 }
 
 using SetCache = DriverFunction<"cuCtxSetCacheConfig", CUresult(CUfunc_cache)>;
@@ -227,10 +233,13 @@ CUresult get_cache(CUfunc_cache* config) noexcept {
   if (caller.tenant == nullptr || status != CUDA_SUCCESS || alone_in_context(caller)) return status;
   const int device = device_of_current_lease(caller);
   if (device < 0) return status;
-  return caller.tenant->with_primary(device, [&](const PrimaryView& view) {
-    *config = view.cache_config.value_or(*config);
+  std::optional<CUfunc_cache> kept;
+  caller.tenant->with_primary(device, [&](const PrimaryView& view) {
+    kept = view.cache_config;
     return CUDA_SUCCESS;
   });
+  if (kept) *config = *kept;
+  return CUDA_SUCCESS;
 }
 
 using SetPrimaryV1 = DriverFunction<"cuDevicePrimaryCtxSetFlags", CUresult(CUdevice, unsigned)>;
