@@ -93,8 +93,10 @@ std::shared_ptr<Lease> LeaseTable::make(UsedDevice& used,
                                         const LeaseRequest& request, Lease* lost) {
   const ScopedSpan span(SpanCategory::lease, "make lease", tenant->name.c_str(), tenant->id,
                         static_cast<std::uint64_t>(request.device));
-  const auto kind_beside_hung_work = decide(request, {false, "", "work hangs"}).choice.kind;
-  const std::uint64_t generation = used.use(kind_beside_hung_work == LeaseKind::private_own);
+  const auto kind_beside_hung_work = [&] {
+    return decide(request, {used.offers_green(), "", "work hangs"}).choice.kind;
+  };
+  const std::uint64_t generation = used.use(kind_beside_hung_work() == LeaseKind::private_own);
   const HungWork& family = *used.family();
   Groups left = lost != nullptr ? lost->take_partition() : Groups{};
   for (bool again = false;; again = true) {
@@ -110,7 +112,7 @@ std::shared_ptr<Lease> LeaseTable::make(UsedDevice& used,
                                      std::move(left));
     } catch (const Error& error) {
       // The driver waits for work that nobody knew to hang: an automatic choice is made anew.
-      const bool is_decided_anew = kind_beside_hung_work != decision.choice.kind;
+      const bool is_decided_anew = kind_beside_hung_work() != decision.choice.kind;
       if (again || error.kind() != ErrorKind::lease_unavailable || !family.any() ||
           !is_decided_anew) {
         throw;
