@@ -78,13 +78,14 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
     }));
   }
 
+  // `more`: what the call does once it waits no longer.
   template <typename Work>
-  void expect_in_time(Work&& work) {
+  void expect_in_time(Work&& work, milliseconds more = milliseconds::zero()) {
     ASSERT_TRUE(hung.is_held());
     const Clock::time_point begin = Clock::now();
     work();
     const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
-    EXPECT_LT(took, timeout + margin);
+    EXPECT_LT(took, timeout + margin + more);
     EXPECT_TRUE(hung.is_held()) << "it waited for the end";
     std::cout << took_text << took.count() << '\n';
   }
@@ -191,7 +192,9 @@ void HungNeighbour::make(Call call) {
       break;
     case Call::create_automatically: {
       hang();
-      expect_in_time([&] { made.emplace(idle_plugin("behaviours_twin", "scratch", {})); });
+      // NVIDIA's driver takes 180 to 350 ms to make the private context.
+      expect_in_time([&] { made.emplace(idle_plugin("behaviours_twin", "scratch", {})); },
+                     milliseconds(driver_is_software() ? 0 : 350));
       const bool meets = std::get<0>(GetParam()) != LeaseKind::private_own;
       EXPECT_EQ(made->lease().granted.kind, meets ? LeaseKind::private_own : LeaseKind::green);
       if (meets) {

@@ -96,6 +96,7 @@ TEST_P(FlagsTest, BadAddressForTheStateOfThePrimaryLeavesNoLockBehind) {
   }, before{};
   handler.sa_handler = leave_bad_address;
   sigaction(SIGSEGV, &handler, &before);
+  ::alarm(30);  // ends the process if a lock is held
   const auto ask = [&](unsigned* flags, int* active) {
     return driver_call("cuDevicePrimaryCtxGetState", 0, flags, active);
   };
@@ -119,7 +120,6 @@ TEST_P(FlagsTest, BadAddressForTheStateOfThePrimaryLeavesNoLockBehind) {
   });
   sigaction(SIGSEGV, &before, nullptr);
   munmap(page, 4096);
-  ::alarm(3);  // ends the process if a lock is held
   std::thread([&] {
     tenant.run(0, [&] {
       unsigned flags = 0;
