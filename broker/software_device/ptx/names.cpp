@@ -58,7 +58,7 @@ std::string Names::declare_range(const std::string& prefix, std::uint32_t count,
                     prefix + "<...>", line);
 }
 
-// Of a name and a range in one scope, the name is meant.
+// A name is meant rather than a range of the same scope.
 std::optional<Resolved> Names::find(std::string_view name) const {
   const std::string text(name);
   const Declared* innermost = nullptr;

@@ -133,7 +133,7 @@ TEST_F(ForkedProcessTest, TheFirstProcessKeepsItsRules) {
   });
 }
 
-// As when a plug-in forks inside one of its functions, and returns from it.
+// Does what a plug-in does that forks inside one of its functions, and returns from it.
 TEST_F(ForkedProcessTest, GuardThatEndsThereSaysNothing) {
   pid_t child = -1;
   std::size_t before = 0;

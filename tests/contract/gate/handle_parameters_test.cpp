@@ -162,7 +162,7 @@ constexpr std::size_t most_words = 12;
 using AnyFunction = CUresult(Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word,
                              Word);
 
-// In place of the driver's function.
+// Stands in for the driver's function.
 bool was_called = false;
 CUresult driver_instead(Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word) {
   was_called = true;
