@@ -96,7 +96,7 @@ std::uint64_t stored_rows(std::uint32_t width, std::uint32_t height, bool interl
   return rows;
 }
 
-// Ignores the texts and suggested palettes, which are unpacked to 8 MB each.
+// Ignores the texts and suggested palettes. libpng would unpack up to 8 MB of each.
 void ignore_unused_chunks(png_structp png) {
   constexpr png_byte names[] = "tEXt\0zTXt\0iTXt\0sPLT";
   constexpr int bytes_of_name = 5, count = sizeof names / bytes_of_name;

@@ -64,7 +64,7 @@ void blame(const Frame& frame, const char* what) noexcept {
 // Only records the failure, because nothing can be done about it and nobody should be stopped.
 void report_failed_restore(const Frame& frame, CUresult status) noexcept {
   if (status == CUDA_SUCCESS || status == CUDA_ERROR_DEINITIALIZED) return;
-  // In a forked process; or a fault, which is recorded once, by whoever met it.
+  // The first is the answer in a forked process. A fault is recorded once, where it was met.
   if (status == CUDA_ERROR_NOT_INITIALIZED || is_process_fault(status)) return;
   if (frame.tenant == nullptr) return;
   frame.tenant->log(Severity::error, "guard", [&] {

@@ -23,7 +23,7 @@ void give_signal_stack() noexcept;
 
 // Puts back the thread's signal stack that it had at the beginning. A plug-in that has set another
 // one frees it sooner or later, and a crash of its neighbour would then end the process without a
-// line. Does nothing while crashes are not named.
+// line. It makes two or three system calls, and none while crashes are not named.
 class KeptSignalStack {
  public:
   KeptSignalStack() noexcept;

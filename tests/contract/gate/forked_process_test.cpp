@@ -67,8 +67,7 @@ class ForkedProcessTest : public RecordingBrokerTest {
  protected:
   ForkedProcessTest() : tenant(broker.open_tenant("forks")) {}
 
-  // Returns what the driver answered in a forked process to whoever frees memory there, or -1 if it
-  // did not answer.
+  // Frees memory in a forked process. Returns the driver's answer there, or -1 if none came.
   template <typename Free>
   int answer_in_child(Free&& free) {
     CUstream stream = nullptr;

@@ -216,7 +216,7 @@ constexpr const char* key_that_is_deleted = "key_that_is_deleted";
 std::string key_function(const char* key) {
   return std::string("ctxb_test_leave_") + key;
 }
-// On a thread that ends after the library, as a pool of the host's would.
+// Leaves it on a thread that ends after the library, as a host's thread pool does.
 template <typename Leave, typename Close>
 void leave_on_a_thread(Leave&& leave, Close&& close) {
   std::promise<void> left, closed;

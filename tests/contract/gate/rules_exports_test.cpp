@@ -37,6 +37,15 @@ class ExportedMemoryTest : public RulesTest, public ::testing::WithParamInterfac
                        reinterpret_cast<void*>(std::intptr_t{file}),
                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   }
+  // Expects, as a control, that the driver itself has the memory and lets anybody import it.
+  void expect_import_without_gate(int file) {
+    Physical memory = 0;
+    EXPECT_EQ(raw.call("cuMemImportFromShareableHandle", &memory,
+                       reinterpret_cast<void*>(std::intptr_t{file}),
+                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+              CUDA_SUCCESS);
+    raw.check_call("cuMemRelease", memory);
+  }
   // The software device's descriptors are files that the system watches for nobody.
   void expect_room_again(const Tenant& tenant) {
     if (driver_is_software()) return;
@@ -47,7 +56,8 @@ class ExportedMemoryTest : public RulesTest, public ::testing::WithParamInterfac
   }
 };
 
-// By the descriptor that was exported, by a copy of it, and by a copy when the first is closed.
+// Imports by the descriptor that was exported, by a copy of it, and by a copy when the first is
+// closed.
 TEST_P(ExportedMemoryTest, OwnMemoryCountsUntilItsImportIsReleased) {
   for (int way = 0; way < 3; ++way) {
     Tenant tenant = open(broker, "imports", GetParam(), room);
@@ -87,13 +97,7 @@ TEST_P(ExportedMemoryTest, MemoryCountsThatLivesBehindADescriptorOnly) {
     CUdeviceptr address = 0;
     EXPECT_EQ(driver_call("cuMemAlloc_v2", &address, unit), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(metrics_of(tenant).held_bytes, unit);
-    Physical again = 0;
-    EXPECT_EQ(raw.call("cuMemImportFromShareableHandle", &again,
-                       reinterpret_cast<void*>(std::intptr_t{copy}),
-                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-              CUDA_SUCCESS)
-        << "as a control: the driver still has the memory";
-    raw.check_call("cuMemRelease", again);
+    expect_import_without_gate(copy);
     close(copy);
     expect_room_again(tenant);
   });
@@ -120,12 +124,7 @@ TEST_P(ExportedMemoryTest, NeighboursMemoryCountsWhileItsImportIsHeld) {
   small.run(0, [&] {
     Physical memory = 0;
     EXPECT_EQ(import(&memory, file), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(raw.call("cuMemImportFromShareableHandle", &memory,
-                       reinterpret_cast<void*>(std::intptr_t{file}),
-                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-              CUDA_SUCCESS)
-        << "the driver itself, as a control";
-    raw.check_call("cuMemRelease", memory);
+    expect_import_without_gate(file);
   });
   EXPECT_EQ(metrics_of(small).held_bytes, 0U);
   for (const bool is_open : {true, false}) {

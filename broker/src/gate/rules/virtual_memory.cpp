@@ -13,8 +13,8 @@ namespace {
 
 using Physical = CUmemGenericAllocationHandle;
 
-// Takes the charge for memory of the tenant's code. Null, and the host is told: the limit has no
-// room for it. Throws std::bad_alloc.
+// Takes the charge for memory of the tenant's code. If the limit has no room for it, tells the host
+// and returns null. Throws std::bad_alloc.
 std::shared_ptr<const Charge> take_charge(GatedTenant& tenant, Limit limit, std::uint64_t bytes) {
   auto charge = Charge::take(tenant.limits(), limit, bytes);
   if (charge != nullptr) return charge;
