@@ -93,6 +93,23 @@ TEST_F(RefusalTest, UnimplementedCallsAreRefusedByName) {
   EXPECT_EQ(said(), line("cuImportExternalMemory"));
 }
 
+TEST_F(RefusalTest, VariableAlignedToMoreThanAnAllocationIsRefusedOnLoad) {
+  const auto aligned_to = [](const std::string& bytes) {
+    return ".version 8.3\n.target sm_75\n.address_size 64\n.global .align " + bytes +
+           " .b8 table[16];\n";
+  };
+  CUmodule loaded = nullptr;
+  EXPECT_EQ(d.cuModuleLoadData(&loaded, aligned_to("1024").c_str()), CUDA_ERROR_INVALID_PTX);
+  const std::string errors = said();
+  EXPECT_NE(errors.find("the variable table is aligned to 1024 bytes"), std::string::npos)
+      << errors;
+  ASSERT_EQ(d.cuModuleLoadData(&loaded, aligned_to("512").c_str()), CUDA_SUCCESS);
+  CUdeviceptr address = 0;
+  EXPECT_EQ(d.cuModuleGetGlobal_v2(&address, nullptr, loaded, "table"), CUDA_SUCCESS);
+  EXPECT_EQ(address % 512, 0U);
+  EXPECT_EQ(d.cuModuleUnload(loaded), CUDA_SUCCESS);
+}
+
 // The kernel calls cudaGraphSetConditional in the way in which nvcc writes it.
 TEST_F(RefusalTest, KernelThatSetsAConditionIsRefusedOnLoad) {
   const std::string text = R"(.version 8.3

@@ -31,18 +31,20 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
+milliseconds asked_or(const char* variable, milliseconds otherwise) {
+  const char* asked = std::getenv(variable);
+  return asked != nullptr ? milliseconds(std::atoi(asked)) : otherwise;
+}
+
 // job_timeout and end_timeout. Healthy work has to stay below it.
 #ifdef __SANITIZE_THREAD__
-constexpr milliseconds timeout{1500};
+const milliseconds timeout = asked_or("CTXBROKER_TEST_TIMEOUT_MS", milliseconds(1500));
 #else
-constexpr milliseconds timeout{300};
+const milliseconds timeout = asked_or("CTXBROKER_TEST_TIMEOUT_MS", milliseconds(300));
 #endif
+// A call may take this long beside its timeout. On an idle machine 100 ms are enough.
+const milliseconds margin = asked_or("CTXBROKER_TEST_MARGIN_MS", milliseconds(2000));
 constexpr ActivationSizes sizes{512, 512, 0, false};
-// What a call may take beside its timeout. On an idle machine 100 ms are enough.
-const milliseconds margin = [] {
-  const char* asked = std::getenv("CTXBROKER_TEST_MARGIN_MS");
-  return milliseconds(asked != nullptr ? std::atoi(asked) : 2000);
-}();
 constexpr std::uint64_t bytes = 512 * 512 * 4 * sizeof(float);  // what plug-in "scratch" takes
 
 class HungNeighbour : public ::testing::TestWithParam<Cell> {

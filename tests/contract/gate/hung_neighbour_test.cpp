@@ -18,10 +18,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void passes_in_a_child(const char* test, const Cell& cell) {
-  const ChildResult child =
-      run_child(std::string("Cells/HungNeighbour.DISABLED_") + test + "/" + cell_name(cell),
-                {{"LSAN_OPTIONS", "detect_leaks=0"}});
+void passes_in_a_child(const char* test, const Cell& cell, const char* timeout_ms = "") {
+  Environment environment = {{"LSAN_OPTIONS", "detect_leaks=0"}};
+  if (*timeout_ms != '\0') environment.emplace_back("CTXBROKER_TEST_TIMEOUT_MS", timeout_ms);
+  const ChildResult child = run_child(
+      std::string("Cells/HungNeighbour.DISABLED_") + test + "/" + cell_name(cell), environment);
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
   // For who measures: how long its longest call took, in the report of --gtest_output.
@@ -46,6 +47,12 @@ TEST_P(HungNeighbourTest, EveryCallBesideAHungNeighbourReturnsInTime) {
     return;
   }
   passes_in_a_child("CallIsAnsweredInTime", {guilty, innocent, call, false});
+}
+
+// A second wait would take longer than the timeout and the margin together.
+TEST(HungGreenTest, LeaseThatTheHostAskedForWaitsOnce) {
+  passes_in_a_child("CallIsAnsweredInTime",
+                    {LeaseKind::shared, LeaseKind::green, Call::first_run, false}, "3000");
 }
 
 std::string call_name(

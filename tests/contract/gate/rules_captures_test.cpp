@@ -296,6 +296,27 @@ TEST_P(CaptureBesideTest, ControlWithoutTheRelaxedModeEndsTheCapture) {
   EXPECT_EQ(raw.current(), nullptr);
 }
 
+// The host asks what a graph asks about its jobs, in the mode that the thread has.
+TEST_P(CaptureBesideTest, ControlQueryWithoutTheRelaxedModeEndsTheHostsCapture) {
+  if (mode() == CU_STREAM_CAPTURE_MODE_RELAXED) GTEST_SKIP() << "it refuses nothing";
+  CUcontext primary = nullptr;
+  check_driver_call("cuDevicePrimaryCtxRetain", &primary, CUdevice{0});
+  check_driver_call("cuCtxPushCurrent_v2", primary);
+  CUstream stream = nullptr;
+  CUevent event = nullptr;
+  CUgraph graph = nullptr;
+  check_driver_call("cuStreamCreate", &stream, unsigned{CU_STREAM_NON_BLOCKING});
+  check_driver_call("cuEventCreate", &event, unsigned{CU_EVENT_DEFAULT});
+  check_driver_call("cuStreamBeginCapture_v2", stream, mode());
+  EXPECT_EQ(raw.call("cuEventQuery", event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(driver_call("cuStreamEndCapture", stream, &graph),
+            CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  check_driver_call("cuEventDestroy_v2", event);
+  check_driver_call("cuStreamDestroy_v2", stream);
+  check_driver_call("cuCtxPopCurrent_v2", &primary);
+  check_driver_call("cuDevicePrimaryCtxRelease_v2", CUdevice{0});
+}
+
 std::string beside_name(const ::testing::TestParamInfo<BesideCell>& info) {
   const auto [outer, inner, mode] = info.param;
   return std::string(to_string(outer)) + "_" + to_string(inner) + "_" + mode_name(mode);
