@@ -18,20 +18,20 @@ struct Limit {
   const char* remedy;   // an imperative, for the end of a message
 };
 
-inline constexpr std::uint64_t KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
+inline constexpr std::uint64_t kib = 1024, mib = 1024 * kib, gib = 1024 * mib;
 
 // --- PTX ---------------------------------------------------------------------------------------
 
 // The text of one module. The texts that are linked into one count together. A packed text has it
 // once it is unpacked.
-inline constexpr Limit ptx_text{"ptx_text", 64 * MiB, "bytes of PTX in one module",
+inline constexpr Limit ptx_text{"ptx_text", 64 * mib, "bytes of PTX in one module",
                                 "divide the module"};
 // Words, numbers, strings and signs. The parser takes most of its time for each of them, and few of
 // them fill a module's memory.
-inline constexpr Limit ptx_words{"ptx_words", 32 * MiB, "words and signs of PTX in one module",
+inline constexpr Limit ptx_words{"ptx_words", 32 * mib, "words and signs of PTX in one module",
                                  "divide the module"};
 // One word, number, or string in quotation marks.
-inline constexpr Limit ptx_word{"ptx_word", 64 * KiB, "characters in one word",
+inline constexpr Limit ptx_word{"ptx_word", 64 * kib, "characters in one word",
                                 "use a shorter name"};
 // Braces, brackets, parentheses and signs inside each other.
 inline constexpr Limit ptx_nesting{"ptx_nesting", 64, "levels inside each other",
@@ -46,55 +46,55 @@ inline constexpr Limit ptx_dimensions{"ptx_dimensions", 16, "dimensions of one a
 // The parsed module (instructions, operands, variables, labels, scopes, initial values, source
 // lines) and the program that is made from it. An alias counts like the function that it copies.
 // The modules that are linked into one count together.
-inline constexpr Limit module_memory{"module_memory", 512 * MiB,
+inline constexpr Limit module_memory{"module_memory", 512 * mib,
                                      "bytes of memory for one module while it is loaded",
                                      "divide the module"};
 // The steps of all kernels of a module, after calls are expanded in place: each instruction,
 // operation, label and variable is one, in each expansion.
-inline constexpr Limit module_steps{"module_steps", 2 * MiB,
+inline constexpr Limit module_steps{"module_steps", 2 * mib,
                                     "steps of one module whose calls are expanded in place",
                                     "divide the module or call large functions less often"};
 // The analysis of the control flow of all kernels of a module. A unit is one comparison or one word
 // of a set. Code that compilers write needs about three for each step.
-inline constexpr Limit module_analysis{"module_analysis", 512 * MiB,
+inline constexpr Limit module_analysis{"module_analysis", 512 * mib,
                                        "units of flow analysis for one module",
                                        "divide its largest kernels"};
 // The registers and constants of one thread that live at the same time, 8 bytes each. A GPU has 255
 // registers for a thread. Each processor that executes blocks holds them for up to 1,024 threads.
-inline constexpr Limit thread_registers{"thread_registers", 128 * KiB,
+inline constexpr Limit thread_registers{"thread_registers", 128 * kib,
                                         "bytes of registers and constants in one thread",
                                         "keep fewer values at a time"};
 // The .local variables of one thread.
 inline constexpr Limit thread_local_memory{
-    "thread_local_memory", 1 * MiB - 1, "bytes of local memory in one thread", "use global memory"};
+    "thread_local_memory", 1 * mib - 1, "bytes of local memory in one thread", "use global memory"};
 // The .shared variables of one kernel.
 inline constexpr Limit kernel_shared_memory{
-    "kernel_shared_memory", 16 * MiB, "bytes of shared memory in one kernel", "use global memory"};
+    "kernel_shared_memory", 16 * mib, "bytes of shared memory in one kernel", "use global memory"};
 // Registers and .local variables of all blocks of a cooperative launch, which are under way
 // together.
 inline constexpr Limit launch_memory{
-    "launch_memory", 4 * GiB, "bytes of registers and local memory in one cooperative launch",
+    "launch_memory", 4 * gib, "bytes of registers and local memory in one cooperative launch",
     "launch fewer blocks"};
 // All programs that are loaded in a process, with their kernels, initial values and source lines,
 // and all modules that are being loaded or linked.
-inline constexpr Limit process_memory{"process_memory", 4 * GiB,
+inline constexpr Limit process_memory{"process_memory", 4 * gib,
                                       "bytes of memory for all modules in one process",
                                       "unload modules that are not needed, or load fewer at once"};
 // The steps of all modules that are loaded in a process.
-inline constexpr Limit process_steps{"process_steps", 32 * MiB,
+inline constexpr Limit process_steps{"process_steps", 32 * mib,
                                      "steps of all modules in one process",
                                      "unload modules that are not needed"};
 
 // --- kernel images -----------------------------------------------------------------------------
 
 // A fatbin, cubin, linked image or file with one, as it says of itself.
-inline constexpr Limit image_bytes{"image_bytes", 2 * GiB, "bytes in one kernel image",
+inline constexpr Limit image_bytes{"image_bytes", 2 * gib, "bytes in one kernel image",
                                    "divide the image"};
 // All entries of one fatbin, unpacked. One entry of PTX may have `ptx_text`, and one of machine
 // code `image_code`.
-inline constexpr Limit image_unpacked{"image_unpacked", 1 * GiB,
+inline constexpr Limit image_unpacked{"image_unpacked", 1 * gib,
                                       "unpacked bytes in one kernel image", "divide the image"};
-inline constexpr Limit image_code{"image_code", 256 * MiB,
+inline constexpr Limit image_code{"image_code", 256 * mib,
                                   "unpacked bytes of machine code in one part of an image",
                                   "divide the image"};
 // Entries of a fatbin, and inputs of a linked image.
@@ -103,7 +103,7 @@ inline constexpr Limit image_parts{"image_parts", 4096, "parts of one kernel ima
 // Names of kernels, variables and other symbols, each with 64 bytes around it. Symbols can share a
 // name, which counts each time.
 inline constexpr Limit image_names{
-    "image_names", 256 * MiB, "bytes of names and symbols in one kernel image", "divide the image"};
+    "image_names", 256 * mib, "bytes of names and symbols in one kernel image", "divide the image"};
 // Errors that the linker lists before it gives up.
 inline constexpr Limit link_errors{"link_errors", 100, "errors while linking",
                                    "mend the first ones"};
@@ -116,25 +116,25 @@ inline constexpr Limit json_nesting{"json_nesting", 100, "values inside each oth
 inline constexpr Limit json_members{"json_members", 10'000, "members of one object",
                                     "divide the object"};
 // Values of one document. Each takes more memory than its text.
-inline constexpr Limit json_values{"json_values", 1 * MiB, "values in one document",
+inline constexpr Limit json_values{"json_values", 1 * mib, "values in one document",
                                    "divide the document"};
 // Bytes of member names that are compared with each other, in one document.
 inline constexpr Limit json_names{"json_names", 10'000'000'000, "compared bytes of member names",
                                   "use fewer and shorter names"};
 // Files. A state in a preset has at most 1 GiB, and 4/3 of that as text.
-inline constexpr Limit policy_file{"policy_file", 1 * MiB, "bytes in a policy",
+inline constexpr Limit policy_file{"policy_file", 1 * mib, "bytes in a policy",
                                    "remove entries that are not needed"};
-inline constexpr Limit preset_file{"preset_file", 2 * GiB, "bytes in a preset",
+inline constexpr Limit preset_file{"preset_file", 2 * gib, "bytes in a preset",
                                    "see whether the file is a preset"};
-inline constexpr Limit manifest_file{"manifest_file", 16 * MiB, "bytes in a manifest",
+inline constexpr Limit manifest_file{"manifest_file", 16 * mib, "bytes in a manifest",
                                      "write the manifest again"};
-inline constexpr Limit cache_file{"cache_file", 256 * MiB, "bytes in a cache",
+inline constexpr Limit cache_file{"cache_file", 256 * mib, "bytes in a cache",
                                   "remove the file, and a scan writes it again"};
-inline constexpr Limit disabled_file{"disabled_file", 16 * MiB,
+inline constexpr Limit disabled_file{"disabled_file", 16 * mib,
                                      "bytes in a list of disabled libraries",
                                      "remove entries that are not needed"};
-inline constexpr Limit graph_file{"graph_file", 1 * MiB, "bytes in a graph", "divide the graph"};
-inline constexpr Limit automation_file{"automation_file", 16 * MiB, "bytes in an automation",
+inline constexpr Limit graph_file{"graph_file", 1 * mib, "bytes in a graph", "divide the graph"};
+inline constexpr Limit automation_file{"automation_file", 16 * mib, "bytes in an automation",
                                        "use fewer points"};
 
 inline constexpr std::array all = {ptx_text,

@@ -31,7 +31,7 @@ class MemoryBudget : public Budget {
   // Throws SyntaxError, which names the limit of the module or that of the process.
   void spend(std::uint64_t bytes, std::uint32_t line) {
     Budget::spend(bytes, line);
-    constexpr std::uint64_t piece = limits::MiB;  // other threads take from the process as well
+    constexpr std::uint64_t piece = limits::mib;  // other threads take from the process as well
     if (taken() > share_.taken())
       grow((taken() - share_.taken() + piece - 1) / piece * piece, line);
   }

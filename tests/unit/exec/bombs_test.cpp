@@ -326,7 +326,7 @@ TEST(Bombs, AProcessWithoutMemoryLeftRefusesAModuleUntilAnotherEnds) {
   {
     limits::Share others(ptx::process_memory());
     ASSERT_TRUE(
-        others.take(limits::process_memory.most - ptx::process_memory().taken() - 2 * limits::MiB));
+        others.take(limits::process_memory.most - ptx::process_memory().taken() - 2 * limits::mib));
     expect_refused(text, limits::process_memory);
     EXPECT_THAT(cost_of(kernel("")).error, IsEmpty()) << "the control";
   }
@@ -347,7 +347,7 @@ std::uint64_t peak_of(const std::string& text) {
   }
   rusage usage{};
   EXPECT_EQ(wait4(child, nullptr, 0, &usage), child);
-  return static_cast<std::uint64_t>(usage.ru_maxrss) * limits::KiB;
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * limits::kib;
 }
 
 // The parsed text takes 30 MB, and all its vectors at once would take 160 MB more.
@@ -358,7 +358,7 @@ TEST(Bombs, VectorsAreExpandedOneInstructionAtATime) {
   };
   const std::uint64_t scalars = peak_of(text(".reg .b32 v<2>;\n"));
   const std::uint64_t vectors = peak_of(text(".reg .v4 .b32 v<2>;\n"));
-  EXPECT_LT(vectors, scalars + 50 * limits::MiB);
+  EXPECT_LT(vectors, scalars + 50 * limits::mib);
   EXPECT_THAT(cost_of(text(".reg .v4 .b32 v<2>;\n")).error, HasSubstr("900 elements"));
 }
 
