@@ -176,10 +176,14 @@ std::optional<CUresult> HungWork::end(EndRequest ending) {
                        return other->is_listed() && other->ending.tenant == tenant;
                      });
   task->put_off = true;
+  const std::string work = !markers_.empty()
+                               ? "work that hangs on " + name_ + " ends"
+                               : "work on " + name_ + " ends, which hangs or takes longer than " +
+                                     std::to_string(limit_.count()) + " ms";
   lock.unlock();
   if (first) {
     tenant->log(Severity::warning, "ledger",
-                "put off until work that hangs on " + name_ + " ends: " + counted(told.front()) +
+                "put off until " + work + ": " + counted(told.front()) +
                     "; BrokerMetrics::put_off lists all that waits for it");
   }
   return std::nullopt;

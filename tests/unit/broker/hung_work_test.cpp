@@ -118,6 +118,7 @@ TEST_F(HungWorkTest, CallThatDoesNotReturnIsWaitedForUntilTheLimit) {
   EXPECT_EQ(family->end(ending(1)), std::nullopt);
   EXPECT_LT(Clock::now() - next, limit) << "it is known by now";
   EXPECT_FALSE(family->is_hung()) << "it may be long work";
+  EXPECT_THAT(said, ElementsAre(HasSubstr("work on device 0 ends, which hangs or takes longer")));
   work.set_value();
   wait_until_idle();
   EXPECT_THAT(ended, ElementsAre(1));
