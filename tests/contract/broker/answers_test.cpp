@@ -21,9 +21,11 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 class AnswersTest : public BrokerTest {
+ public:
+  ~AnswersTest() override { unsetenv("CTXB_TEST_ANSWER"); }
+
  protected:
   AnswersTest() { answer(""); }
-  ~AnswersTest() override { unsetenv("CTXB_TEST_ANSWER"); }
 
   // Sets what the fixture "answers" does wrong, such as "get_extent throws". An empty text means
   // nothing.

@@ -15,17 +15,19 @@ using ::testing::HasSubstr;
 
 // A graph of one plug-in of the library "images".
 class CGraphImagesTest : public ::testing::Test {
- protected:
-  CGraphImagesTest() {
-    EXPECT_EQ(ctxb_broker_open(nullptr, &broker), CTXB_OK) << ctxb_last_error();
-    EXPECT_EQ(ctxb_plugin_library_load(broker, test_plugin("images").c_str(), &library), CTXB_OK)
-        << ctxb_last_error();
-  }
+ public:
   ~CGraphImagesTest() override {
     EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
     EXPECT_EQ(ctxb_instance_destroy(instance), CTXB_OK) << ctxb_last_error();
     EXPECT_EQ(ctxb_plugin_library_close(library), CTXB_OK);
     EXPECT_EQ(ctxb_broker_close(broker), CTXB_OK) << ctxb_last_error();
+  }
+
+ protected:
+  CGraphImagesTest() {
+    EXPECT_EQ(ctxb_broker_open(nullptr, &broker), CTXB_OK) << ctxb_last_error();
+    EXPECT_EQ(ctxb_plugin_library_load(broker, test_plugin("images").c_str(), &library), CTXB_OK)
+        << ctxb_last_error();
   }
   void create(const char* plugin) {
     ASSERT_EQ(ctxb_instance_create(broker, library, plugin, nullptr, &instance), CTXB_OK)

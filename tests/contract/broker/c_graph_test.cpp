@@ -26,17 +26,19 @@ using Block = std::vector<float>;
 
 // A broker with one instance of the mixer, of which every host that is refused here could be made.
 class CGraphTest : public ::testing::Test {
+ public:
+  ~CGraphTest() override {
+    EXPECT_EQ(ctxb_instance_destroy(mixer), CTXB_OK) << ctxb_last_error();
+    EXPECT_EQ(ctxb_plugin_library_close(library), CTXB_OK);
+    EXPECT_EQ(ctxb_broker_close(broker), CTXB_OK) << ctxb_last_error();
+  }
+
  protected:
   CGraphTest() {
     EXPECT_EQ(ctxb_broker_open(nullptr, &broker), CTXB_OK) << ctxb_last_error();
     EXPECT_EQ(ctxb_plugin_library_load(broker, test_plugin("mixer").c_str(), &library), CTXB_OK)
         << ctxb_last_error();
     mixer = create();
-  }
-  ~CGraphTest() override {
-    EXPECT_EQ(ctxb_instance_destroy(mixer), CTXB_OK) << ctxb_last_error();
-    EXPECT_EQ(ctxb_plugin_library_close(library), CTXB_OK);
-    EXPECT_EQ(ctxb_broker_close(broker), CTXB_OK) << ctxb_last_error();
   }
 
   ctxb_instance* create() const {

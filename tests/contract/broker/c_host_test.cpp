@@ -26,6 +26,9 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 class CHostTest : public ::testing::Test {
+ public:
+  ~CHostTest() override { EXPECT_EQ(ctxb_broker_close(broker), CTXB_OK) << ctxb_last_error(); }
+
  protected:
   CHostTest() {
     ctxb_broker_options options{};
@@ -40,7 +43,6 @@ class CHostTest : public ::testing::Test {
     options.record_data = &said;
     EXPECT_EQ(ctxb_broker_open(&options, &broker), CTXB_OK) << ctxb_last_error();
   }
-  ~CHostTest() override { EXPECT_EQ(ctxb_broker_close(broker), CTXB_OK) << ctxb_last_error(); }
 
   ctxb_tenant* open(uint32_t lease = CTXB_LEASE_AUTO) {
     ctxb_tenant_options options{};

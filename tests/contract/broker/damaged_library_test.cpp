@@ -21,6 +21,9 @@ using ::testing::Not;
 
 // A plug-in as ctxb_add_plugin makes it, with a bit turned over in the middle of its first image.
 class DamagedLibrary : public BrokerTest {
+ public:
+  ~DamagedLibrary() override { std::filesystem::remove_all(folder_); }
+
  protected:
   explicit DamagedLibrary(const std::string& plugin = "typed") : plugin_(plugin) {
     std::ifstream file(test_plugin(plugin), std::ios::binary);
@@ -31,7 +34,6 @@ class DamagedLibrary : public BrokerTest {
     checksum_ = image::checksum_of(std::as_bytes(std::span(bytes_.data() + at, size)));
     bytes_[at + size / 2] = static_cast<char>(bytes_[at + size / 2] ^ 1);
   }
-  ~DamagedLibrary() override { std::filesystem::remove_all(folder_); }
 
   // Why it is not activated; empty: it is.
   std::string refusal() {

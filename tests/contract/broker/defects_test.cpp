@@ -18,11 +18,13 @@ namespace {
 using ::testing::HasSubstr;
 
 class DefectTest : public BrokerTest {
- protected:
-  DefectTest() : driver(broker.driver().path), controls(broker.driver().path) {}
+ public:
   ~DefectTest() override {
     if (controls) controls.stop_counting();
   }
+
+ protected:
+  DefectTest() : driver(broker.driver().path), controls(broker.driver().path) {}
   RawDriver driver;
   SoftwareControls controls;
 };

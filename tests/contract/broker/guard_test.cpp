@@ -14,13 +14,15 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 
 class DisorderTest : public BrokerTest {
- protected:
-  DisorderTest() : driver(broker.driver().path), own(driver.make_context()) {
-    before = driver.stack();
-  }
+ public:
   ~DisorderTest() override {
     driver.pop_all();
     driver.destroy_context(own);
+  }
+
+ protected:
+  DisorderTest() : driver(broker.driver().path), own(driver.make_context()) {
+    before = driver.stack();
   }
 
   RawDriver driver;

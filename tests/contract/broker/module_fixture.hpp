@@ -25,9 +25,11 @@ inline std::filesystem::path file() {
 [[maybe_unused]] inline const int file_is_named = setenv("CTXB_TEST_IMAGE", file().c_str(), 1);
 
 class ModuleTest : public BrokerTest {
+ public:
+  ~ModuleTest() override { std::filesystem::remove(file()); }
+
  protected:
   ModuleTest() { std::filesystem::remove(file()); }
-  ~ModuleTest() override { std::filesystem::remove(file()); }
 
   // Complete at once, as good tools write.
   static void write(const std::string& bytes) {

@@ -83,9 +83,10 @@ std::size_t count(const std::vector<Event>& events, const std::string& category,
 }
 
 class TimelineTest : public BrokerTest {
- protected:
+ public:
   ~TimelineTest() override { broker.stop_timeline(); }
 
+ protected:
   Json written() {
     std::string text;
     summary = broker.write_timeline([&](std::string_view piece) { text += piece; });

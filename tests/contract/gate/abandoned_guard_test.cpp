@@ -25,11 +25,13 @@ using ::testing::Not;
 
 class AbandonedGuardTest : public RecordingBrokerTest,
                            public ::testing::WithParamInterface<LeaseKind> {
+ public:
+  ~AbandonedGuardTest() override { driver_call("cuCtxDestroy_v2", own); }
+
  protected:
   AbandonedGuardTest() : tenant(open("denoise")), other(open("upscale")) {
     driver_call("cuCtxCreate_v2", &own, 0U, 0);  // the host's, current on this thread
   }
-  ~AbandonedGuardTest() override { driver_call("cuCtxDestroy_v2", own); }
 
   Tenant open(const char* name) { return broker.open_tenant(name, {LeaseChoice(GetParam())}); }
   static void on_another_thread(const std::function<void()>& work) { std::thread(work).join(); }

@@ -9,6 +9,13 @@ namespace {
 using ::testing::HasSubstr;
 
 class CScanTest : public ScanTest {
+ public:
+  ~CScanTest() override {
+    if (found != nullptr) {
+      EXPECT_EQ(ctxb_scan_end(found), CTXB_OK);
+    }
+  }
+
  protected:
   CScanTest() {
     given.size = sizeof given;
@@ -16,11 +23,6 @@ class CScanTest : public ScanTest {
     given.without_environment = given.without_standard = 1;
     given.cache_file = cache.c_str();
     given.choices_file = choices.c_str();
-  }
-  ~CScanTest() override {
-    if (found != nullptr) {
-      EXPECT_EQ(ctxb_scan_end(found), CTXB_OK);
-    }
   }
   void scan_again() {
     if (found != nullptr) ctxb_scan_end(found);

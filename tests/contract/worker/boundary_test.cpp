@@ -83,11 +83,13 @@ constexpr Case process_cases[] = {{"memory_write", Way::memory_write, EPERM},
                                   {"signal_child", Way::signal_child, EPERM}};
 
 class WorkerBoundaryTest : public WorkerTest {
+ public:
+  ~WorkerBoundaryTest() override { prctl(PR_SET_PTRACER, 0); }
+
  protected:
   // Lets any process trace this one. Yama may let only parents trace, and the test could then not
   // show what happens without the option.
   WorkerBoundaryTest() { prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); }
-  ~WorkerBoundaryTest() override { prctl(PR_SET_PTRACER, 0); }
 
   // A worker without the options must reach it, unless the system lacks it for everybody.
   void expect_reached(Worker& open, const Case& one) {

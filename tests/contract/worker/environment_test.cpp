@@ -13,6 +13,12 @@ namespace ctxbroker {
 namespace {
 
 class EnvironmentTest : public WorkerTest {
+ public:
+  ~EnvironmentTest() override {
+    clearenv();
+    for (const auto& [name, value] : before) setenv(name.c_str(), value.c_str(), 1);
+  }
+
  protected:
   EnvironmentTest() {
     for (char** one = environ; *one != nullptr; ++one) {
@@ -20,10 +26,6 @@ class EnvironmentTest : public WorkerTest {
       before[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
     }
     setenv("CUDA_TEST_VARIABLE", "host", 1);
-  }
-  ~EnvironmentTest() override {
-    clearenv();
-    for (const auto& [name, value] : before) setenv(name.c_str(), value.c_str(), 1);
   }
   std::string variable_of_worker(const std::string& name) {
     Worker worker(options());

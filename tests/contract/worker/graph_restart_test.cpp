@@ -21,9 +21,10 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 class WorkerRestartTest : public WorkerGraphTest {
- protected:
+ public:
   ~WorkerRestartTest() override { std::filesystem::remove(trap_); }
 
+ protected:
   // A graph whose second plug-in shows whether its parameter was restored.
   static WorkerGraph graph_with(const WorkerGraphOptions& options) {
     WorkerGraph graph(

@@ -13,9 +13,10 @@
 namespace ctxbroker {
 
 class WorkerGroupsTest : public WorkerGraphTest {
- protected:
+ public:
   ~WorkerGroupsTest() override { std::filesystem::remove_all(folder_); }
 
+ protected:
   WorkerGraphOptions grouped(WorkerGrouping grouping) {
     WorkerGraphOptions made = graph_options();
     made.grouping = grouping;

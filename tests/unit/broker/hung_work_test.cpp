@@ -18,9 +18,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds limit{100};
 
 class HungWorkTest : public ::testing::Test {
- protected:
+ public:
   ~HungWorkTest() override { family->abandon(); }
 
+ protected:
   // It ends number `number`, and so that a test can wait for it.
   EndRequest ending(int number, std::uint64_t bytes = 0) {
     return {tenant, "device memory", bytes, true, false, [this, number] {

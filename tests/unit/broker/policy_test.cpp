@@ -251,12 +251,14 @@ TEST(PolicyTest, InvalidJsonIsRefusedWithItsPlace) {
 }
 
 class PolicyFileTest : public testing::Test {
+ public:
+  ~PolicyFileTest() override { std::filesystem::remove_all(folder_); }
+
  protected:
   PolicyFileTest() {
     std::string pattern = (std::filesystem::temp_directory_path() / "ctxb_policy_XXXXXX").string();
     folder_ = mkdtemp(pattern.data());
   }
-  ~PolicyFileTest() override { std::filesystem::remove_all(folder_); }
 
   std::filesystem::path file(const std::string& text) const {
     auto path = folder_ / "policy.json";

@@ -20,16 +20,18 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class ScanFilesTest : public ::testing::Test {
+ public:
+  ~ScanFilesTest() override {
+    unsetenv("CTXBROKER_PLUGIN_PATH");
+    fs::remove_all(root);
+  }
+
  protected:
   ScanFilesTest() {
     std::string pattern = (fs::temp_directory_path() / "ctxb_files_XXXXXX").string();
     root = mkdtemp(pattern.data());
     options.standard = false;
     unsetenv("CTXBROKER_PLUGIN_PATH");
-  }
-  ~ScanFilesTest() override {
-    unsetenv("CTXBROKER_PLUGIN_PATH");
-    fs::remove_all(root);
   }
   fs::path file(const std::string& name) const {
     fs::create_directories((root / name).parent_path());

@@ -15,12 +15,14 @@ namespace {
 namespace fs = std::filesystem;
 
 class SearchTest : public ::testing::Test {
+ public:
+  ~SearchTest() override { fs::remove_all(root); }
+
  protected:
   SearchTest() {
     std::string pattern = (fs::temp_directory_path() / "ctxb_search_XXXXXX").string();
     root = mkdtemp(pattern.data());
   }
-  ~SearchTest() override { fs::remove_all(root); }
   fs::path file(const std::string& name) {
     fs::create_directories((root / name).parent_path());
     std::ofstream(root / name) << "x";

@@ -30,7 +30,7 @@ void expect_nested(const RecordedThread& thread) {
 }
 
 class TimelineTest : public ::testing::Test {
- protected:
+ public:
   ~TimelineTest() override { stop_recording(); }
 };
 

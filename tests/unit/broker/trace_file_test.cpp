@@ -126,9 +126,11 @@ TEST(TraceFileTest, DeviceTracksAreGroupedByTenantAndNeverOverlap) {
 }
 
 class WholeFileTest : public ::testing::Test {
+ public:
+  ~WholeFileTest() override { std::filesystem::remove_all(folder); }
+
  protected:
   WholeFileTest() { std::filesystem::create_directory(folder); }
-  ~WholeFileTest() override { std::filesystem::remove_all(folder); }
 
   std::vector<std::string> names() const {
     std::vector<std::string> found;

@@ -60,9 +60,11 @@ struct File {
 };
 
 class SdkState : public testing::Test {
+ public:
+  ~SdkState() override { plugin->destroy(plugin); }
+
  protected:
   SdkState() : plugin(Library<Remembering>::create(0, host.raw())) { Remembering::loaded = 0; }
-  ~SdkState() override { plugin->destroy(plugin); }
 
   const ctxb_state_extension& extension() const {
     return *static_cast<const ctxb_state_extension*>(plugin->get_extension(plugin, CTXB_EXT_STATE));
