@@ -47,9 +47,9 @@ void MemoryBudget::grow(std::uint64_t bytes, std::uint32_t line) {
   if (!share_.take(bytes)) fail(line, "the process has " + limits::beyond(limits::process_memory));
 }
 
-// Never destroyed: programs may live until the process ends.
+// Its destructor does nothing: programs may live until the process ends.
 limits::SharedAllowance& process_memory() noexcept {
-  static auto& memory = *new limits::SharedAllowance(limits::process_memory);
+  static limits::SharedAllowance memory(limits::process_memory);
   return memory;
 }
 

@@ -137,20 +137,21 @@ void ContextFiller::make_one(std::unique_lock<std::mutex>& lock, UsedDevice& dev
   lock.lock();
   busy_ = false;
   const std::string where = " on device " + std::to_string(device.ordinal());
-  if (status == CUDA_ERROR_NOT_READY) {
-    // Work hangs there: none is wanted before it ends.
-  } else if (status != CUDA_SUCCESS) {
+  const bool is_over_budget = status == CUDA_SUCCESS && bytes > room;
+  // While work hangs there, none is wanted. If one takes too much, somebody else may have allocated
+  // meanwhile, and a second one tells.
+  const bool is_undecided = status == CUDA_ERROR_NOT_READY ||
+                            (is_over_budget && misfits_.insert({device.ordinal(), kind}).second);
+  if (status != CUDA_SUCCESS && !is_undecided) {
     refused_.insert({device.ordinal(), kind});
     host_.log(Severity::warning, "ready",
               "no " + std::string(to_string(kind)) + " context can be made ahead" + where + ": " +
                   status_text(device.driver().table, status));
-  } else if (bytes > room && misfits_.insert({device.ordinal(), kind}).second) {
-    // Somebody else may have allocated meanwhile: a second one tells.
-  } else {
-    if (bytes <= room) misfits_.erase({device.ordinal(), kind});
+  } else if (!is_undecided) {
+    if (!is_over_budget) misfits_.erase({device.ordinal(), kind});
     std::uint64_t& most = cost_[{device.ordinal(), kind}];
     most = std::max(most, bytes);
-    if (bytes > room) {
+    if (is_over_budget) {
       say_of_budget(Severity::warning, device, kind,
                     "no " + std::string(to_string(kind)) + " context is kept ready" + where +
                         ": one takes " + std::to_string(bytes) + " bytes, but only " +

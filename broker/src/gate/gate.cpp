@@ -342,6 +342,7 @@ std::vector<UnknownFunction> unknown_functions() {
   }
   for (std::string& name : exported) all.try_emplace(std::move(name), 0);
   std::vector<UnknownFunction> functions;
+  functions.reserve(all.size());
   for (const auto& [name, look_ups] : all) functions.push_back({name, look_ups});
   return functions;
 }

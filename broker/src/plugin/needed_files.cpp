@@ -174,9 +174,9 @@ const NeededFiles::Dynamic& NeededFiles::read(const fs::path& file) {
       if (one.d_tag != DT_NEEDED && one.d_tag != DT_RPATH && one.d_tag != DT_RUNPATH) continue;
       std::string text = reader.text_at(texts->d_un.d_ptr + one.d_un.d_val);
       if (text.empty()) continue;
-      if (one.d_tag == DT_NEEDED) dynamic.needed.push_back(std::move(text));
       if (one.d_tag == DT_RPATH) dynamic.old_run_path = run_path_folders(text, file);
       if (one.d_tag == DT_RUNPATH) dynamic.run_path = run_path_folders(text, file);
+      if (one.d_tag == DT_NEEDED) dynamic.needed.push_back(std::move(text));
     }
     if (!dynamic.run_path.empty()) dynamic.old_run_path.clear();  // it does not count then
   }

@@ -21,7 +21,7 @@ struct Closing {
   unsigned prevented = 0;
   std::vector<int> beginning;  // in close, or about to call it
 };
-Closing& closing() noexcept {
+Closing& closing() {
   static Closing* const all = new Closing;
   return *all;
 }

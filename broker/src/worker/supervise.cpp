@@ -214,7 +214,7 @@ void WorkerImpl::read_packets(WorkerProcess& process) {
     const bool has_passed_memory = has_passed && is_memory(passed.get());
     if (has_passed && (received != Received::packet || !has_passed_memory ||
                        packet_.head.kind != PacketKind::descriptor)) {
-      closer_->close(std::move(passed));
+      closer_->close(std::exchange(passed, {}));
     }
     switch (received) {
       case Received::nothing:

@@ -202,7 +202,7 @@ std::uint64_t bytes_of(const Code& code) {
                         (code.places.size() + code.slots.size()) * sizeof(Place) +
                         code.presets.size() * sizeof(Preset);
   for (const auto& table : code.tables) {
-    bytes += sizeof table + table.size() * sizeof(table.front());
+    bytes += sizeof(decltype(code.tables)::value_type) + table.size() * sizeof(table.front());
   }
   if (code.rows != nullptr) {
     bytes += code.rows->rows.size() * sizeof(Rows::Row) + bytes_of(code.rows->addresses) +
@@ -252,9 +252,9 @@ class ProgramBytes {
 
 }  // namespace
 
-// Never destroyed: programs may live until the process ends.
+// Its destructor does nothing: programs may live until the process ends.
 limits::SharedAllowance& process_steps() noexcept {
-  static auto& steps = *new limits::SharedAllowance(limits::process_steps);
+  static limits::SharedAllowance steps(limits::process_steps);
   return steps;
 }
 

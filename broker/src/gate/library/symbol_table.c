@@ -11,7 +11,8 @@
 #include "driver/library_symbol.h"
 #include "gate/library/parts.h"
 
-/* This library's, as the linker has placed them. The loader is not asked. */
+/* This library's, as the linker has placed and named them. The loader is not asked. */
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 extern const ElfW(Ehdr) __ehdr_start CTXB_GATE_INSIDE;
 extern ElfW(Dyn) _DYNAMIC[] CTXB_GATE_INSIDE;
 
