@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "plugin/foreign_text.hpp"
 #include "process/child.hpp"
