@@ -36,8 +36,9 @@ struct Record {
 /// Takes one record, on the thread on which the event happens; several threads may call it at once.
 ///
 /// It must not call the broker and must not wait for a thread that does, because the calling thread
-/// may hold a broker lock. An exception is swallowed, and that record is lost. A launch or
-/// a guard that goes well makes no record.
+/// may hold a broker lock. It computes with the floating-point control (rounding, traps) of the
+/// thread that opened the broker, also inside a plug-in's call. An exception is swallowed, and that
+/// record is lost. A launch or a guard that goes well makes no record.
 using RecordSink = std::function<void(const Record&)>;
 
 }  // namespace ctxbroker

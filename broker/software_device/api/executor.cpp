@@ -6,6 +6,7 @@
 
 #include "api/spin.hpp"
 #include "api/status.hpp"
+#include "process/own_thread.hpp"
 
 namespace ctxbroker::software {
 namespace {
@@ -245,7 +246,9 @@ bool Executor::settle() {
         }
         if (head->kind == Command::Kind::host_function) {
           head->started = true;
-          if (!host_.joinable()) host_ = std::thread([this] { run_host_functions(); });
+          if (!host_.joinable()) {
+            host_ = ctxbroker::detail::start_own_thread([this] { run_host_functions(); });
+          }
           host_functions_.push_back({queue, head});
           host_arrived_.notify_one();
         }

@@ -11,6 +11,7 @@
 #include "api/executor.hpp"
 #include "api/process.hpp"
 #include "api/spin.hpp"
+#include "process/own_thread.hpp"
 
 namespace ctxbroker::software {
 namespace {
@@ -48,8 +49,8 @@ unsigned executing_lane() noexcept {
 
 void Executor::start_threads() {
   if (first_.joinable()) return;
-  first_ = std::thread([this] { run_first(); });
-  transfers_ = std::thread([this] { run_transfers(); });
+  first_ = ctxbroker::detail::start_own_thread([this] { run_first(); });
+  transfers_ = ctxbroker::detail::start_own_thread([this] { run_transfers(); });
 }
 
 void Executor::execute(const Next& next) {
@@ -165,7 +166,7 @@ void Executor::call_relief() {
   auto lane = static_cast<unsigned>(reliefs_.size() + 1);
   if (lane >= most_lanes) return;
   try {
-    reliefs_.emplace_back([this, lane] { run_relief(lane); });
+    reliefs_.push_back(ctxbroker::detail::start_own_thread([this, lane] { run_relief(lane); }));
     ++coming_reliefs_;
   } catch (const std::system_error&) {
     // No more threads here: the kernel waits for its turn.
@@ -225,7 +226,7 @@ void Executor::replace_host_thread(const Next& next) {
     finished_.notify_all();
   } else if (!host_functions_.empty()) {
     try {
-      host_ = std::thread([this] { run_host_functions(); });
+      host_ = ctxbroker::detail::start_own_thread([this] { run_host_functions(); });
     } catch (const std::system_error&) {
       // No more threads here: the next host function that is ready tries again.
     }

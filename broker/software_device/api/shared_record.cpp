@@ -15,6 +15,7 @@
 
 #include "api/process.hpp"
 #include "api/status.hpp"
+#include "process/own_thread.hpp"
 
 namespace ctxbroker::software {
 
@@ -66,7 +67,7 @@ std::shared_ptr<Command> SharedRecord::latest() {
   if (is_done(record)) return nullptr;
   if (command_ != nullptr && record_ == record) return command_;
   auto command = std::make_shared<Command>();
-  std::thread([self = shared_from_this(), record, command] {
+  ctxbroker::detail::start_own_thread([self = shared_from_this(), record, command] {
     self->watch(record, command);
   }).detach();
   record_ = record;

@@ -17,6 +17,7 @@
 #include "exec/block.hpp"
 #include "exec/fault.hpp"
 #include "limits/limits.hpp"
+#include "process/own_thread.hpp"
 
 namespace ctxbroker::software::exec {
 namespace {
@@ -276,7 +277,9 @@ void WorkerPool::Impl::work(Job& job, BlockRunner& runner, Wake wake) {
 
 WorkerPool::WorkerPool(unsigned threads) : impl_(std::make_unique<Impl>()) {
   try {
-    for (unsigned i = 1; i < threads; ++i) impl_->helpers.emplace_back([this] { impl_->help(); });
+    for (unsigned i = 1; i < threads; ++i) {
+      impl_->helpers.push_back(ctxbroker::detail::start_own_thread([this] { impl_->help(); }));
+    }
   } catch (const std::system_error&) {
     // Fewer threads, then: the caller of run is always one.
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "observe/system_failure.hpp"
+#include "process/own_thread.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -23,7 +24,7 @@ ContextFiller::ContextFiller(const std::vector<std::unique_ptr<UsedDevice>>& dev
     : devices_(devices), wanted_(wanted), host_(host) {
   if (wanted_.green == 0 && wanted_.private_own == 0) return;
   try {
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_own_thread([this] { run(); });
   } catch (const std::system_error& error) {
     throw system_failure(error.code().value(),
                          std::string("no thread can make contexts ahead: ") + error.what());

@@ -15,13 +15,6 @@ namespace ctxbroker::detail {
 
 constinit thread_local ThreadState thread_state;
 
-std::uint64_t number_this_thread() noexcept {
-  // Global, because a number says which thread of the process it is.
-  static constinit std::atomic<std::uint64_t> last{0};
-  thread_state.number = last.fetch_add(1, std::memory_order_relaxed) + 1;
-  return thread_state.number;
-}
-
 namespace {
 
 void push_frame(Frame& frame) noexcept {
@@ -51,6 +44,15 @@ const Frame* frame_inside(const GuardTarget& target) noexcept {
   if (!same) return nullptr;
   return is_untouched(*frame) || is_current(*target.driver, frame->target.context) ? frame
                                                                                    : nullptr;
+}
+
+// The frame of the innermost call into a tenant's code, unless that has called the host.
+const Frame* calling_plugin() noexcept {
+  const Frame* frame = thread_state.innermost;
+  while (frame != nullptr && frame->tenant == nullptr && frame->way != Frame::Way::host) {
+    frame = frame->outer;
+  }
+  return frame != nullptr && frame->way != Frame::Way::host ? frame : nullptr;
 }
 
 // Counts a breach by the code inside, but not once the host has abandoned the guard: what happened
@@ -260,9 +262,9 @@ void end_stream_captures(Frame& frame) noexcept {
   OpenCaptures::all().end_left(&frame, [&](CUstream stream) {
     CUgraph graph = nullptr;
     if (driver.stream_end_capture == nullptr || driver.graph_destroy == nullptr) return;
-    if (driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS && graph != nullptr) {
-      driver.graph_destroy(graph);
-    }
+    const CUresult status = driver.stream_end_capture(stream, &graph);
+    if (status == CUDA_ERROR_ILLEGAL_STATE) return;  // it has no capture
+    if (status == CUDA_SUCCESS && graph != nullptr) driver.graph_destroy(graph);
     ++left;
   });
   for (; left > 0; --left) blame(frame, "left the capture of a stream open; it was ended");
@@ -366,8 +368,9 @@ void disturb(Frame& frame) noexcept {
     if (frame.observed_from != 0) record_guard(frame);
   } else if (frame.way == Frame::Way::nested && frame.tenant != nullptr && frame.calls_plugin) {
     leave_nested(frame);
-  } else if (frame.way == Frame::Way::host && frame.has_extras && frame.extras().relaxed) {
-    leave_capture_mode(frame);
+  } else if (frame.way == Frame::Way::host) {
+    if (frame.has_extras && frame.extras().relaxed) leave_capture_mode(frame);
+    if (frame.changes_floats) frame.floats.set();
   }
   thread_state.innermost = frame.outer;
 }
@@ -433,6 +436,12 @@ void leave(Frame& frame) noexcept {
 
 void enter_host(Frame& frame) noexcept {
   frame.way = Frame::Way::host;
+  const Frame* const plugin = calling_plugin();
+  if (plugin != nullptr && !plugin->floats.is_set()) [[unlikely]] {
+    frame.floats = FloatControl(FloatControl::OfThisThread());
+    frame.changes_floats = true;
+    plugin->floats.set();
+  }
   if (OpenCaptures::all().is_open_here()) {
     const Frame* const pushed = pushed_from(thread_state.innermost);
     frame.target.driver = pushed != nullptr ? pushed->target.driver : nullptr;
@@ -479,21 +488,12 @@ CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generat
   return CUDA_SUCCESS;
 }
 
-void stream_capture_begun(CUstream stream) noexcept {
+void stream_capture_begun(CUstream stream, CUcontext context) noexcept {
   if (Frame* frame = pushed_frame()) {
     disturb(*frame);
     frame->extras().captures = true;
-    OpenCaptures::all().begun(frame, stream);
+    OpenCaptures::all().begun(frame, stream, context);
   }
-}
-
-const char* running_owner() noexcept {
-  const Frame* frame = thread_state.innermost;
-  if (frame == nullptr) return thread_state.works_for;
-  for (; frame != nullptr; frame = frame->outer) {
-    if (frame->tenant != nullptr) return frame->tenant->lasting_name;
-  }
-  return "host";
 }
 
 }  // namespace ctxbroker::detail

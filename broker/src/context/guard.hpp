@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "context/context_stack.hpp"
-#include "context/float_control.hpp"
 #include "context/lease_users.hpp"
 #include "context/tenant_identity.hpp"
 #include "context/thread_state.hpp"
 #include "driver/driver_table.hpp"
 #include "observe/span.hpp"
+#include "process/float_control.hpp"
 
 namespace ctxbroker::detail {
 
@@ -117,7 +117,8 @@ struct Frame {
   // thread's own.
   bool looks_below = false;
   bool has_extras = false;
-  bool is_hosts = false;  // it is a GuardFrame's
+  bool is_hosts = false;        // it is a GuardFrame's
+  bool changes_floats = false;  // a call back into the host has other ones than the plug-in
   std::atomic<FrameEnd> end{FrameEnd::none};
   std::uint64_t changes = 0;  // the thread's, when it entered; 0: the gate is not in force
   Frame* outer = nullptr;
@@ -125,9 +126,11 @@ struct Frame {
   const TenantIdentity* tenant = nullptr;
   const char* function = "";
   std::atomic<std::uint64_t>* strikes = nullptr;
-  CUcontext under = nullptr;        // the thread's own context, below the target; not in `taken`
-  LeaseSlot* slot = nullptr;        // of target.users
-  FloatControl floats;              // the thread's, when it entered
+  CUcontext under = nullptr;  // the thread's own context, below the target; not in `taken`
+  LeaseSlot* slot = nullptr;  // of target.users
+  // The thread's, when it entered. Of a call back into the host: the plug-in's, if it differs from
+  // the host's.
+  FloatControl floats;
   std::uint64_t observed_from = 0;  // ns; 0: no timeline was recorded
   alignas(Extras) unsigned char extras_storage[sizeof(Extras)];
 };
@@ -193,7 +196,8 @@ inline void leave_abandoned() noexcept {
 void leave_without_thread(Frame& frame) noexcept;
 
 // The same list, for calls from a plug-in back into the host. Makes no driver call, unless the
-// plug-in has a capture open.
+// plug-in has a capture open. The host computes with the floating-point control with which it
+// called the plug-in.
 void enter_host(Frame& frame) noexcept;
 
 // The gate calls this before each call that may change what is current on the thread, or the
@@ -206,7 +210,7 @@ CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generat
                           CUcontext* context) noexcept;
 
 // The gate reports a stream capture that code inside this thread's guards has begun.
-void stream_capture_begun(CUstream stream) noexcept;
+void stream_capture_begun(CUstream stream, CUcontext context) noexcept;
 
 // Returns whether no call through the gate has changed the thread since the frame was entered.
 // Always false without the gate.

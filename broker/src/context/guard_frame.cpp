@@ -90,4 +90,20 @@ void abandon_guard(GuardFrame& guard) noexcept {
   delete &guard;
 }
 
+std::uint64_t number_this_thread() noexcept {
+  // Global, because a number says which thread of the process it is.
+  static constinit std::atomic<std::uint64_t> last{0};
+  thread_state.number = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  return thread_state.number;
+}
+
+const char* running_owner() noexcept {
+  const Frame* frame = thread_state.innermost;
+  if (frame == nullptr) return thread_state.works_for;
+  for (; frame != nullptr; frame = frame->outer) {
+    if (frame->tenant != nullptr) return frame->tenant->lasting_name;
+  }
+  return "host";
+}
+
 }  // namespace ctxbroker::detail

@@ -8,6 +8,7 @@
 
 #include "context/guard.hpp"
 #include "context/open_captures.hpp"
+#include "process/own_thread.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -208,7 +209,7 @@ std::optional<CUresult> HungWork::make(MakeRequest request) {
   if (left_ != 0 || is_hung()) return std::nullopt;
   lock.unlock();
   try {
-    std::thread([self = shared_from_this(), making] { self->make_apart(making); }).detach();
+    start_own_thread([self = shared_from_this(), making] { self->make_apart(making); }).detach();
   } catch (const std::system_error&) {
     return making->request.perform();  // no thread can be had: this one waits
   }
@@ -301,7 +302,7 @@ bool HungWork::start(Lock&) {
   if (thread_.joinable()) thread_.join();  // it has done all but return
   running_ = true;
   try {
-    thread_ = std::thread([self = shared_from_this()] {
+    thread_ = start_own_thread([self = shared_from_this()] {
       Lock lock(self->mutex_);
       self->ending_thread_.store(std::this_thread::get_id(), std::memory_order_release);
       self->work(lock);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "context/hung_work.hpp"
+#include "context/open_captures.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/running_call.hpp"
 #include "observe/span.hpp"
@@ -229,7 +230,9 @@ bool Lease::has_work_in_default_streams() {
 }
 
 bool Lease::is_default_stream_busy() {
-  return in_each_context([&] { return table().stream_query(nullptr); }) == CUDA_ERROR_NOT_READY;
+  return in_each_context([&] {
+           return is_busy(table(), nullptr) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+         }) == CUDA_ERROR_NOT_READY;
 }
 
 // Its work may be without a stream that anybody holds: the end of the context would wait for it.

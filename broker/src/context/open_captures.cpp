@@ -11,23 +11,32 @@ OpenCaptures& OpenCaptures::all() {
   return *one;
 }
 
-void OpenCaptures::begun(const void* owner, CUstream stream) noexcept {
+void OpenCaptures::begun(const void* owner, CUstream stream, CUcontext context) noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    open_.push_back({owner, stream, thread_number()});
+    open_.push_back({owner, stream, context, thread_number()});
     count_.store(open_.size(), std::memory_order_release);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): see the header
   }
 }
 
-void OpenCaptures::ended(CUstream stream) noexcept {
+template <typename IsOver>
+void OpenCaptures::forget(IsOver&& is_over) noexcept {
   if (count_.load(std::memory_order_acquire) == 0) return;
   const std::lock_guard lock(mutex_);
-  std::erase_if(open_, [&](const Open& one) {
+  std::erase_if(open_, is_over);
+  count_.store(open_.size(), std::memory_order_release);
+}
+
+void OpenCaptures::ended(CUstream stream) noexcept {
+  forget([&](const Open& one) {
     return one.stream == stream &&
            (stream != CU_STREAM_PER_THREAD || one.thread == thread_number());
   });
-  count_.store(open_.size(), std::memory_order_release);
+}
+
+void OpenCaptures::ended_with(CUcontext context) noexcept {
+  forget([&](const Open& one) { return one.context == context; });
 }
 
 std::vector<CUstream> OpenCaptures::left_by(const void* owner) {

@@ -20,17 +20,14 @@ class OpenCaptures {
 
   // `owner` ends what is left open: a guard's frame, or a tenant. Null: the host's, which is left
   // to the host. Without memory for that, the capture is its code's to end.
-  void begun(const void* owner, CUstream stream) noexcept;
+  void begun(const void* owner, CUstream stream, CUcontext context) noexcept;
   // It has ended on whatever thread, or its stream is about to end.
   void ended(CUstream stream) noexcept;
+  // The context is about to be destroyed, and the captures of its streams with it.
+  void ended_with(CUcontext context) noexcept;
   // Returns whether the calling thread has begun one that has not ended. No lock if no thread has.
   bool is_open_here() noexcept {
     return count_.load(std::memory_order_acquire) != 0 && find_here();
-  }
-
-  bool any() noexcept {
-    const std::lock_guard lock(mutex_);
-    return !open_.empty();
   }
 
   // The streams with a capture that the owner has left open. Throws std::bad_alloc.
@@ -52,10 +49,13 @@ class OpenCaptures {
 
  private:
   bool find_here() noexcept;
+  template <typename IsOver>
+  void forget(IsOver&& is_over) noexcept;
 
   struct Open {
     const void* owner;
     CUstream stream;
+    CUcontext context;
     std::uint64_t thread;  // each thread has its own CU_STREAM_PER_THREAD
   };
   std::mutex mutex_;
@@ -80,5 +80,15 @@ class BesideCaptures {
   const DriverTable* const driver_;  // null: there is no capture
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
+
+// Returns whether the stream has work that is not done. A stream that is captured may not be
+// asked, because that would end the capture: it has none that is known.
+inline bool is_busy(const DriverTable& driver, CUstream stream) noexcept {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  const bool may_ask = driver.stream_is_capturing == nullptr ||
+                       (driver.stream_is_capturing(stream, &capture) == CUDA_SUCCESS &&
+                        capture == CU_STREAM_CAPTURE_STATUS_NONE);
+  return may_ask && driver.stream_query(stream) == CUDA_ERROR_NOT_READY;
+}
 
 }  // namespace ctxbroker::detail

@@ -6,6 +6,9 @@
 #include <csetjmp>
 #include <cstdio>
 #include <exception>
+#include <list>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <set>
@@ -13,9 +16,10 @@
 #include <utility>
 
 #include "context/failed_work.hpp"
-#include "context/float_control.hpp"
 #include "context/thread_state.hpp"
+#include "driver/driver_error.hpp"
 #include "gate/rule.hpp"
+#include "process/float_control.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -71,20 +75,34 @@ struct GraphFunction {
   GatedTenant* tenant;
   CUhostFn function;
   void* data;
+  mutable std::uint64_t calls = 0;  // that have given it to the driver, or are about to
 
   bool operator<(const GraphFunction& other) const noexcept {
     return std::tie(tenant, function, data) < std::tie(other.tenant, other.function, other.data);
   }
-  static void CUDA_CB call(void* given) noexcept {
-    const auto& self = *static_cast<const GraphFunction*>(given);
-    run_callback(*self.tenant, "cuGraphAddHostNode", nullptr, self.function, self.data);
+  void run() const noexcept {
+    run_callback(*tenant, "cuGraphAddHostNode", nullptr, function, data);
   }
+  static void CUDA_CB call(void* given) noexcept {
+    static_cast<const GraphFunction*>(given)->run();
+  }
+};
+
+// A function of a node of an executable graph, whose parameters were set.
+struct ExecFunction {
+  GraphFunction its;
+  std::list<ExecFunction>* of_node = nullptr;  // with the node's older functions in front of it
+
+  static void CUDA_CB call(void* given) noexcept;
 };
 
 // Holds the functions of all graphs, because their handles are valid in the whole process.
 struct GraphFunctions {
+  using OfNodes = std::map<std::pair<std::uint64_t, std::uint64_t>, std::list<ExecFunction>>;
   std::mutex mutex;
   std::set<GraphFunction> all;
+  OfNodes of_nodes;               // by executable graph and node
+  std::list<ExecFunction> ended;  // of executable graphs that are destroyed
 
   static GraphFunctions& one() {
     static auto* const functions = new GraphFunctions;  // graphs may call until the process ends
@@ -92,11 +110,23 @@ struct GraphFunctions {
   }
 };
 
+void ExecFunction::call(void* given) noexcept {
+  auto& self = *static_cast<ExecFunction*>(given);
+  {
+    GraphFunctions& functions = GraphFunctions::one();
+    const std::lock_guard lock(functions.mutex);
+    while (self.of_node != nullptr && &self.of_node->front() != &self) self.of_node->pop_front();
+  }
+  self.its.run();
+}
+
 }  // namespace
 
 void run_callback(GatedTenant& tenant, const char* name, CUstream stream, void (*run)(void*),
                   void* data) noexcept {
-  const FloatControl floats{FloatControl::OfThisThread()};
+  // The thread may have that of the plug-in in whose call the driver started it.
+  const FloatControl floats = FloatControl::usual();
+  const WithFloatControl usual(floats);
   GatedTenant* const outer = std::exchange(thread_state.callback_of, &tenant);
   Called called{run, data};
   const End end = catch_end_of_thread(called);
@@ -121,17 +151,76 @@ void run_callback(GatedTenant& tenant, const char* name, CUstream stream, void (
   strike(tenant.identity(), nullptr, name, text);
 }
 
-CUresult lead_graph_function(GatedTenant& tenant, CUhostFn& function, void*& data) noexcept {
-  if (function == nullptr || function == GraphFunction::call) return CUDA_SUCCESS;
+// What is inserted when the driver has taken the function, or erased when it has not. Nothing is
+// allocated then.
+struct LedGraphFunction::Pending {
+  std::set<GraphFunction>::iterator in_graph;
+  GraphFunctions::OfNodes of_node;  // one node with one function; empty: it is for a graph
+};
+
+LedGraphFunction::LedGraphFunction(GatedTenant& tenant, CUhostFn function, void* data,
+                                   ExecNode place) noexcept
+    : tenant_(tenant), function_(function), data_(data) {
+  tenant.pending_calls().mark_graph();
+  if (function == nullptr || function == GraphFunction::call) return;
+  GraphFunctions& functions = GraphFunctions::one();
+  try {
+    auto pending = std::make_unique<Pending>();
+    if (place.exec != 0) {
+      auto& own = pending->of_node[{place.exec, place.node}];
+      data_ = &own.emplace_back(ExecFunction{{&tenant, function, data}});
+      function_ = ExecFunction::call;
+    } else {
+      const std::lock_guard lock(functions.mutex);
+      pending->in_graph = functions.all.insert({&tenant, function, data}).first;
+      ++pending->in_graph->calls;
+      data_ = const_cast<GraphFunction*>(&*pending->in_graph);
+      function_ = GraphFunction::call;
+    }
+    pending_ = pending.release();
+  } catch (const std::bad_alloc&) {
+    status_ = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+LedGraphFunction::~LedGraphFunction() {
+  if (!is_taken_) tenant_.pending_calls().unmark_graph();
+  if (pending_ == nullptr) return;
+  const std::unique_ptr<Pending> pending(pending_);
   GraphFunctions& functions = GraphFunctions::one();
   const std::lock_guard lock(functions.mutex);
-  try {
-    data = const_cast<GraphFunction*>(&*functions.all.insert({&tenant, function, data}).first);
-  } catch (const std::bad_alloc&) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (pending->of_node.empty()) {
+    if (!is_taken_ && --pending->in_graph->calls == 0) functions.all.erase(pending->in_graph);
+  } else if (is_taken_) {
+    std::list<ExecFunction>& own = pending->of_node.begin()->second;
+    ExecFunction& function = own.front();
+    const auto key = pending->of_node.begin()->first;
+    const auto known = functions.of_nodes.find(key);
+    if (known != functions.of_nodes.end()) {
+      known->second.splice(known->second.end(), own);
+      function.of_node = &known->second;
+    } else {
+      const auto added = functions.of_nodes.insert(pending->of_node.extract(key));
+      function.of_node = &added.position->second;
+    }
   }
-  function = GraphFunction::call;
-  return CUDA_SUCCESS;
+}
+
+// After a fault nobody knows whether the driver has it.
+CUresult LedGraphFunction::settle(CUresult status) noexcept {
+  is_taken_ = status == CUDA_SUCCESS || is_process_fault(status);
+  return status;
+}
+
+void end_exec_functions(std::uint64_t exec) noexcept {
+  GraphFunctions& functions = GraphFunctions::one();
+  const std::lock_guard lock(functions.mutex);
+  auto one = functions.of_nodes.lower_bound({exec, 0});
+  while (one != functions.of_nodes.end() && one->first.first == exec) {
+    for (ExecFunction& function : one->second) function.of_node = nullptr;
+    functions.ended.splice(functions.ended.end(), one->second);
+    one = functions.of_nodes.erase(one);
+  }
 }
 
 void find_graph_function(CUhostFn& function, void*& data) noexcept {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "context/guard.hpp"
+#include "gate/callback.hpp"
 #include "gate/exports.hpp"
 #include "gate/held.hpp"
 #include "gate/use.hpp"
@@ -145,6 +146,7 @@ LeftThing end_left(GatedTenant& tenant, bool resident, const Holding& holding) n
   if (!ended) return {Fate::put_off};
   if (kind == Kind::graph || kind == Kind::graph_exec) {
     forget_graph_memory(kind, holding.handle);  // what it allocates was freed before it
+    if (kind == Kind::graph_exec) end_exec_functions(holding.handle);
     forget_parts_of(kind, holding.handle);
   }
   if (kind == Kind::own_pool) tenant.forget_pools();  // which the tenant has never asked for

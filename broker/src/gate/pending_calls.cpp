@@ -18,12 +18,17 @@ void PendingCalls::end(What what) noexcept {
 
 void PendingCalls::mark_graph() noexcept {
   const std::lock_guard lock(mutex_);
-  in_graph_ = true;
+  ++in_graphs_;
+}
+
+void PendingCalls::unmark_graph() noexcept {
+  const std::lock_guard lock(mutex_);
+  --in_graphs_;
 }
 
 bool PendingCalls::any() noexcept {
   const std::lock_guard lock(mutex_);
-  return in_graph_ || counts_ != decltype(counts_){};
+  return in_graphs_ != 0 || counts_ != decltype(counts_){};
 }
 
 std::string PendingCalls::wait(std::chrono::milliseconds limit) {
@@ -41,7 +46,7 @@ std::string PendingCalls::wait(std::chrono::milliseconds limit) {
     }
   };
   // Its functions stay where they are for good, so there is nothing to wait for.
-  if (in_graph_) return "graphs have host functions of it";
+  if (in_graphs_ != 0) return "graphs have host functions of it";
   wait_for(What::host_function, limit);
   if (count_of(What::host_function) == 0) {
     wait_for(What::user_object,

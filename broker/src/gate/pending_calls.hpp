@@ -22,8 +22,11 @@ class PendingCalls {
   bool begin(What what) noexcept;
   // The function has returned, or the driver has not taken it.
   void end(What what) noexcept;
-  // A graph has a function of the code. Nobody sees how often, and when, graphs call it.
+  // The driver is about to take a function of the code for a graph. Nobody sees how often, and
+  // when, graphs call it.
   void mark_graph() noexcept;
+  // The driver has not taken it.
+  void unmark_graph() noexcept;
 
   // Returns whether anything is pending, or a graph has a function.
   bool any() noexcept;
@@ -40,7 +43,8 @@ class PendingCalls {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::array<std::uint64_t, 2> counts_{};  // by What
-  bool in_graph_ = false, refusing_ = false;
+  std::uint64_t in_graphs_ = 0;
+  bool refusing_ = false;
 };
 
 }  // namespace ctxbroker::detail

@@ -21,32 +21,37 @@ struct Whole {
   Kind kind = Kind::nothing;
   std::uint64_t handle = 0;
   bool operator==(const Whole& other) const = default;
-};
-
-struct Before {
-  bool operator()(const Whole& one, const Whole& other) const noexcept {
-    return std::pair(one.kind, one.handle) < std::pair(other.kind, other.handle);
-  }
+  std::pair<Kind, std::uint64_t> key() const noexcept { return {kind, handle}; }
 };
 
 struct Members {
+  using Of = std::map<std::pair<Kind, std::uint64_t>, std::vector<std::uint64_t>>;
   std::mutex mutex;
   std::unordered_map<std::uint64_t, Whole> whole_of;
-  std::map<Whole, std::vector<std::uint64_t>, Before> of;
+  Of of;
 
   static Members& all() {
     static auto* const one = new Members;  // threads of plug-ins may ask until the process ends
     return *one;
   }
   void forget_all_of(const Whole& whole) noexcept {
-    const auto members = of.extract(whole);
+    Of taken;
+    take_all_of(whole, taken);
+  }
+  // Adds them to `taken`, without an allocation.
+  void take_all_of(const Whole& whole, Of& taken) noexcept {
+    auto members = of.extract(whole.key());
     if (members.empty()) return;
-    for (const std::uint64_t member : members.mapped()) {
+    // A later member of another whole may have its value.
+    std::erase_if(members.mapped(), [&](std::uint64_t member) {
       const auto found = whole_of.find(member);
-      // A later member of another whole may have its value.
-      if (found == whole_of.end() || found->second != whole) continue;
+      if (found == whole_of.end() || found->second != whole) return true;
       whole_of.erase(found);
-      forget_all_of({Kind::graph, member});
+      return false;
+    });
+    const auto added = taken.insert(std::move(members));
+    for (const std::uint64_t member : added.position->second) {
+      take_all_of({Kind::graph, member}, taken);
     }
   }
 };
@@ -216,7 +221,7 @@ void note_member(Kind kind, std::uint64_t whole, std::uint64_t member) noexcept 
     const auto [entry, is_new] = members.whole_of.try_emplace(member, of);
     if (!is_new && entry->second == of) return;
     entry->second = of;
-    members.of[of].push_back(member);
+    members.of[of.key()].push_back(member);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): see the header
   }
 }
@@ -240,6 +245,18 @@ void forget_parts_of(Kind kind, std::uint64_t whole) noexcept {
   Members& members = Members::all();
   const std::lock_guard lock(members.mutex);
   members.forget_all_of({kind, whole});
+}
+
+TakenParts::TakenParts(std::uint64_t whole) noexcept {
+  Members& members = Members::all();
+  const std::lock_guard lock(members.mutex);
+  members.take_all_of({Kind::graph, whole}, of_);
+}
+
+void TakenParts::put_back() const noexcept {
+  for (const auto& [whole, members] : of_) {
+    for (const std::uint64_t member : members) note_member(whole.first, whole.second, member);
+  }
 }
 
 }  // namespace ctxbroker::detail

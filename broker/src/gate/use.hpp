@@ -8,8 +8,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "gate/held.hpp"
 
@@ -118,6 +120,17 @@ std::uint64_t graph_of(std::uint64_t node_or_graph) noexcept;
 std::uint64_t forget_member(std::uint64_t member) noexcept;
 // That whole has ended.
 void forget_parts_of(Kind kind, std::uint64_t whole) noexcept;
+// Forgets the members of a graph or node, and theirs, before the driver destroys it, because their
+// values may be another graph's as soon as it has.
+class TakenParts {
+ public:
+  explicit TakenParts(std::uint64_t whole) noexcept;
+  // The driver has refused: they are members as before.
+  void put_back() const noexcept;
+
+ private:
+  std::map<std::pair<Kind, std::uint64_t>, std::vector<std::uint64_t>> of_;
+};
 
 template <SymbolName name, typename Places, Use... uses>
 struct UsesAs;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "process/float_control.hpp"
+
 namespace ctxbroker::detail {
 
 void DoneCall::begin(std::uint64_t job) noexcept {
@@ -43,6 +45,8 @@ void DoneCall::tell_if_done() noexcept {
 
 void DoneCall::work_has_ended(void* data) {
   auto& call = *static_cast<DoneCall*>(data);
+  // A plug-in's call may have started the driver's thread.
+  const WithFloatControl usual(FloatControl::usual());
   bool is_last = false;
   {
     const std::lock_guard lock(call.mutex_);

@@ -11,6 +11,7 @@
 #include "plugin/instance.hpp"
 #include "plugin/loaded_library.hpp"
 #include "plugin/tenant_impl.hpp"
+#include "process/float_control.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -66,11 +67,23 @@ void use_if_possible(UsedDevice& used) {
   }
 }
 
+// Records come from every thread, also in a plug-in's call that has changed how the thread
+// computes.
+RecordSink with_floats_of_this_thread(RecordSink sink) {
+  if (sink == nullptr) return sink;
+  return [sink = std::move(sink),
+          floats = FloatControl(FloatControl::OfThisThread())](const Record& record) {
+    const WithFloatControl of_the_host(floats);
+    sink(record);
+  };
+}
+
 }  // namespace
 
 BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate)
     : options_(std::move(options)),
-      recorder_{std::make_shared<Recorder>(std::move(options_.records))},
+      recorder_{
+          std::make_shared<Recorder>(with_floats_of_this_thread(std::move(options_.records)))},
       host_(std::make_shared<const TenantIdentity>(host_tenant, "host", recorder_.recorder)),
       main_thread_(std::this_thread::get_id()),
       driver_(std::move(driver)),
@@ -284,16 +297,13 @@ void BrokerImpl::use_leases_in(const HungWork& family, Use&& use) {
   }
 }
 
-// A question about a stream that is captured would end the capture, so nothing is asked while there
-// are captures.
 std::vector<std::string> BrokerImpl::busy_in(const HungWork& family) {
   std::vector<std::string> names;
-  if (OpenCaptures::all().any()) return names;
+  const BesideCaptures beside(driver_->table);
   use_leases_in(family, [&](Lease& lease) {
-    const bool is_busy = ledger().any_stream_in(lease.generation(), [&](CUstream stream) {
-      return lease.table().stream_query(stream) == CUDA_ERROR_NOT_READY;
-    });
-    if (is_busy || lease.has_work_in_default_streams()) names.push_back(lease.tenant().name);
+    const bool has_work = ledger().any_stream_in(
+        lease.generation(), [&](CUstream stream) { return is_busy(lease.table(), stream); });
+    if (has_work || lease.has_work_in_default_streams()) names.push_back(lease.tenant().name);
   });
   return names;
 }
@@ -301,7 +311,6 @@ std::vector<std::string> BrokerImpl::busy_in(const HungWork& family) {
 // All shared leases of a device have one default stream.
 bool BrokerImpl::is_anybody_busy(const HungWork& family) {
   if (!busy_in(family).empty()) return true;
-  if (OpenCaptures::all().any()) return false;
   std::optional<bool> is_busy;
   use_leases_in(family, [&](Lease& lease) {
     if (!is_busy && lease.kind() == LeaseKind::shared) is_busy = lease.is_default_stream_busy();

@@ -12,6 +12,7 @@
 #include "driver/driver_file.hpp"
 #include "probe/protocol.hpp"
 #include "probe/subject.hpp"
+#include "process/own_thread.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -83,7 +84,7 @@ class Beside {
       Inside inside(subject_, contexts_.busy);
       run();
     }
-    std::thread later([this] {
+    std::thread later = start_own_thread([this] {
       std::this_thread::sleep_for(kernel_runs_for);
       set_flag(1);
     });

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "process/foreign_close.hpp"
+#include "process/own_thread.hpp"
 
 namespace ctxbroker::detail {
 
@@ -37,7 +38,7 @@ void Closer::close(Descriptor descriptor) noexcept {
   if (runs_) return;
   if (thread_.joinable()) thread_.join();  // it needs no lock any more
   try {
-    thread_ = std::thread([self = shared_from_this()] { self->run(); });
+    thread_ = start_own_thread([self = shared_from_this()] { self->run(); });
     runs_ = true;
   } catch (...) {  // NOLINT(bugprone-empty-catch): the next call tries again
   }

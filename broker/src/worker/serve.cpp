@@ -29,6 +29,7 @@
 #include "ctxbroker/worker_module.h"
 #include "gate/loader_exception.hpp"
 #include "process/foreign_descriptor.hpp"
+#include "process/own_thread.hpp"
 #include "process/restrictions.hpp"
 #include "worker/graph_module.hpp"
 #include "worker/packet.hpp"
@@ -358,7 +359,7 @@ int serve(const ctxb_worker_module* module) {
   RunningCopies& running = running_of(serving->memory.get());
   copy_running_calls(running.copies, std::size(running.copies));
   watch_memory();
-  std::thread(look_after_socket).detach();
+  start_own_thread(look_after_socket).detach();
   std::vector<std::thread> others;
   Serving& here = *serving;
   // The module starts on this thread, before the others may take messages.
@@ -385,7 +386,9 @@ int serve(const ctxb_worker_module* module) {
     static_cast<void>(here.channel->take(first));  // the host has the reason, and ends the process
     return cannot_serve;
   }
-  for (std::uint32_t i = 1; i < here.hello.threads; ++i) others.emplace_back(serve_requests);
+  for (std::uint32_t i = 1; i < here.hello.threads; ++i) {
+    others.push_back(start_own_thread(serve_requests, Signals::inherited));
+  }
   serve_requests();
   for (std::thread& thread : others) thread.join();
   return 0;

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "plugin/foreign_text.hpp"
+#include "process/own_thread.hpp"
 #include "worker/worker_impl.hpp"
 
 namespace ctxbroker::detail {
@@ -50,7 +51,7 @@ void see_off_group(int group) noexcept {
     if (ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   try {
-    std::thread([group] { wait_for_group(group); }).detach();
+    start_own_thread([group] { wait_for_group(group); }).detach();
   } catch (...) {  // NOLINT(bugprone-empty-catch): then they stay zombies
   }
 }
@@ -205,7 +206,7 @@ void WorkerImpl::see_off() noexcept {
   }
   for (const Process& process : leaving_) {
     ::kill(-process->id, SIGKILL);
-    std::thread([id = process->id] {
+    start_own_thread([id = process->id] {
       ::waitpid(id, nullptr, 0);
       wait_for_group(id);
     }).detach();

@@ -19,6 +19,7 @@
 #include "ctxbroker/plugin.h"
 #include "observe/system_failure.hpp"
 #include "plugin/foreign_text.hpp"
+#include "process/own_thread.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -85,7 +86,7 @@ WorkerImpl::WorkerImpl(WorkerOptions options)
   }
   polled_.reserve(most_polled);
   try {
-    supervisor_ = std::thread([this] { supervise(); });
+    supervisor_ = start_own_thread([this] { supervise(); });
   } catch (const std::system_error& error) {
     throw system_failure(error.code().value(),
                          std::string("no worker can be looked after: a thread: ") + error.what());

@@ -2,6 +2,7 @@
 // Functions of a tenant's code that the driver calls: what they may not do ends with them, and
 // nothing that the gate waits for waits for them.
 #include <gmock/gmock.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -245,6 +246,118 @@ INSTANTIATE_TEST_SUITE_P(Cells, HostFunctionsTest,
                                                               LeaseKind::green),
                                             ::testing::ValuesIn(ways)),
                          [](const auto& info) { return name_of(info.param); });
+
+// ---- functions of graphs that nobody calls any more ---------------------------------------------
+
+class GraphFunctionsTest : public RulesTest {
+ protected:
+  GraphFunctionsTest()
+      : tenant(open_to_unload()), library(tenant.adopt(test_library("host_functions"))) {}
+
+  Tenant open_to_unload() {
+    TenantOptions options{LeaseChoice(LeaseKind::shared)};
+    options.unload_at_close = true;
+    return broker.open_tenant("careful", options);
+  }
+  CUDA_HOST_NODE_PARAMS params(HostFunctionData* data) const {
+    return {reinterpret_cast<CUhostFn>(library.symbol("ctxb_test_count")), data};
+  }
+  CUresult add(CUgraphNode* node, CUgraph graph, const std::vector<CUgraphNode>& after) {
+    const CUDA_HOST_NODE_PARAMS its = params(&data);
+    return driver_call("cuGraphAddHostNode", node, graph, after.data(), after.size(), &its);
+  }
+  CUresult add_any(CUgraphNode* node, CUgraph graph, const std::vector<CUgraphNode>& after) {
+    CUgraphNodeParams any{};
+    any.type = CU_GRAPH_NODE_TYPE_HOST;
+    any.host.fn = params(&data).fn;
+    return driver_call("cuGraphAddNode", node, graph, after.data(), after.size(), &any);
+  }
+
+  Tenant tenant;
+  AdoptedLibrary library;
+  HostFunctionData data;
+};
+constexpr char graphs_have_functions[] = "graphs have host functions of it";
+
+TEST_F(GraphFunctionsTest, FunctionThatTheDriverRefusedKeepsNoLibrary) {
+  tenant.run(0, [&] {
+    CUgraph graph = nullptr, other = nullptr;
+    CUgraphNode node = nullptr, foreign = nullptr;
+    CUgraphExec exec = nullptr;
+    check_driver_call("cuGraphCreate", &graph, 0U);
+    check_driver_call("cuGraphCreate", &other, 0U);
+    check_driver_call("cuGraphAddEmptyNode", &foreign, other,
+                      static_cast<const CUgraphNode*>(nullptr), std::size_t{0});
+    EXPECT_NE(add(&node, graph, {foreign}), CUDA_SUCCESS) << "of another graph";
+    EXPECT_NE(add_any(&node, graph, {foreign}), CUDA_SUCCESS);
+    const CUDA_HOST_NODE_PARAMS its = params(&data);
+    EXPECT_NE(driver_call("cuGraphHostNodeSetParams", foreign, &its), CUDA_SUCCESS)
+        << "no host node";
+    check_driver_call("cuGraphInstantiateWithFlags", &exec, other, 0ULL);
+    EXPECT_NE(driver_call("cuGraphExecHostNodeSetParams", exec, foreign, &its), CUDA_SUCCESS);
+    CUstream stream = nullptr;
+    CUdeviceptr memory = 0;
+    check_driver_call("cuStreamCreate", &stream, unsigned{CU_STREAM_NON_BLOCKING});
+    check_driver_call("cuStreamBeginCapture_v2", stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    EXPECT_NE(driver_call("cuMemAlloc_v2", &memory, mib), CUDA_SUCCESS) << "the capture is invalid";
+    EXPECT_NE(driver_call("cuLaunchHostFunc", stream, its.fn, its.userData), CUDA_SUCCESS);
+    EXPECT_NE(driver_call("cuStreamEndCapture", stream, &graph), CUDA_SUCCESS);
+    check_driver_call("cuStreamDestroy_v2", stream);
+  });
+  tenant.close();
+  EXPECT_THAT(said(), Each(Not(HasSubstr(graphs_have_functions))));
+}
+
+TEST_F(GraphFunctionsTest, FunctionThatTheDriverTookKeepsTheLibrary) {
+  tenant.run(0, [&] {
+    CUgraph graph = nullptr, other = nullptr;
+    CUgraphNode node = nullptr, foreign = nullptr;
+    check_driver_call("cuGraphCreate", &graph, 0U);
+    check_driver_call("cuGraphCreate", &other, 0U);
+    check_driver_call("cuGraphAddEmptyNode", &foreign, other,
+                      static_cast<const CUgraphNode*>(nullptr), std::size_t{0});
+    EXPECT_EQ(add(&node, graph, {}), CUDA_SUCCESS);
+    EXPECT_NE(add(&node, graph, {foreign}), CUDA_SUCCESS) << "the same function once more";
+  });
+  tenant.close();
+  EXPECT_THAT(said(), Contains(HasSubstr(graphs_have_functions)));
+}
+
+// A host gives each frame its own data. The allocator counts nothing with a sanitizer.
+TEST_F(GraphFunctionsTest, FunctionsThatAnExecutableGraphCallsNoMoreTakeNoMemory) {
+  constexpr std::size_t frames = 3000;
+  std::vector<HostFunctionData> of_frames(frames);
+  tenant.run(0, [&] {
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    CUgraphExec exec = nullptr;
+    CUstream stream = nullptr;
+    check_driver_call("cuStreamCreate", &stream, unsigned{CU_STREAM_NON_BLOCKING});
+    check_driver_call("cuGraphCreate", &graph, 0U);
+    check_driver_call("cuGraphAddEmptyNode", &node, graph, static_cast<const CUgraphNode*>(nullptr),
+                      std::size_t{0});
+    CUgraphNode last = nullptr;
+    ASSERT_EQ(add(&last, graph, {node}), CUDA_SUCCESS);
+    check_driver_call("cuGraphInstantiateWithFlags", &exec, graph, 0ULL);
+    const auto run_frames = [&](std::size_t first, std::size_t count) {
+      for (std::size_t frame = first; frame < first + count; ++frame) {
+        const CUDA_HOST_NODE_PARAMS its = params(&of_frames[frame]);
+        check_driver_call("cuGraphExecHostNodeSetParams", exec, last, &its);
+        check_driver_call("cuGraphLaunch", exec, stream);
+        if (frame % 8 == 0) check_driver_call("cuStreamSynchronize", stream);
+      }
+      check_driver_call("cuStreamSynchronize", stream);
+    };
+    run_frames(0, frames / 3);
+    const std::size_t before = mallinfo2().uordblks;
+    run_frames(frames / 3, frames / 3 * 2);
+    EXPECT_LT(mallinfo2().uordblks, before + frames / 3 * 2 * 24);
+    check_driver_call("cuGraphExecDestroy", exec);
+    check_driver_call("cuGraphDestroy", graph);
+    check_driver_call("cuStreamDestroy_v2", stream);
+  });
+  for (const HostFunctionData& one : of_frames) ASSERT_EQ(one.done, 1);
+}
 
 struct Guarded {
   const char* symbol;

@@ -172,6 +172,15 @@ class HungNeighbour : public ::testing::TestWithParam<Cell> {
     instance.activate(sizes);
     return instance;
   }
+  void load_module() {
+    expect_in_time([&] {
+      innocent->run(0, [&] {
+        CUmodule module = nullptr;
+        EXPECT_EQ(driver_call("cuModuleLoadData", &module, static_cast<const void*>(hold_ptx)),
+                  in_one_family() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+      });
+    });
+  }
   // The calls that make something.
   void make(Call call);
 
@@ -264,14 +273,15 @@ void HungNeighbour::make(Call call) {
       break;
     case Call::module_of_its_own:
       hang();
-      expect_in_time([&] {
-        innocent->run(0, [&] {
-          CUmodule module = nullptr;
-          EXPECT_EQ(driver_call("cuModuleLoadData", &module, static_cast<const void*>(hold_ptx)),
-                    in_one_family() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
-        });
-      });
+      load_module();
       break;
+    case Call::module_beside_a_capture: {
+      Tenant third = broker.open_tenant("third", {kind});
+      const CaptureElsewhere capture(third);
+      hang();
+      load_module();
+      break;
+    }
     case Call::green_of_its_own: {
       CUdevResource whole{};
       CUdevResourceDesc described = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Things of every kind whose end may wait for work on the device.
+// Things of every kind whose end may wait for work on the device, and a capture.
 #pragma once
 
 #include <cuda.h>
@@ -7,7 +7,10 @@
 
 #include <array>
 #include <cstddef>
+#include <future>
+#include <thread>
 
+#include "ctxbroker/broker.hpp"
 #include "support/driver_by_name.hpp"
 #include "support/kernels.hpp"
 
@@ -55,6 +58,36 @@ struct Things {
     EXPECT_EQ(driver_call("cuMemRelease", physical), CUDA_SUCCESS);
     EXPECT_EQ(driver_call("cuMemAddressFree", range, granule), CUDA_SUCCESS);
   }
+};
+
+// A capture of the tenant that is open on another thread.
+class CaptureElsewhere {
+ public:
+  explicit CaptureElsewhere(Tenant& tenant) {
+    thread_ = std::thread([this, &tenant] {
+      tenant.run(0, [&] {
+        CUgraph graph = nullptr;
+        CUstream const stream = tenant.create_stream();
+        EXPECT_EQ(
+            driver_call("cuStreamBeginCapture_v2", stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+            CUDA_SUCCESS);
+        begun_.set_value();
+        over_.get_future().wait();
+        EXPECT_EQ(driver_call("cuStreamEndCapture", stream, &graph), CUDA_SUCCESS);
+      });
+    });
+    begun_.get_future().wait();
+  }
+  ~CaptureElsewhere() {
+    over_.set_value();
+    thread_.join();
+  }
+  CaptureElsewhere(const CaptureElsewhere&) = delete;
+  CaptureElsewhere& operator=(const CaptureElsewhere&) = delete;
+
+ private:
+  std::promise<void> begun_, over_;
+  std::thread thread_;
 };
 
 }  // namespace ctxbroker

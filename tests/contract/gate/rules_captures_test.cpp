@@ -70,6 +70,67 @@ TEST_F(CapturesTest, CaptureThatEndedOnAnotherThreadIsNotEndedAgain) {
   EXPECT_THAT(said(), Not(Contains(HasSubstr(ended))));
 }
 
+// The driver refuses to end a capture with a stream that was not joined, and has ended it.
+CUresult end_without_join() {
+  CUstream stream = nullptr, forked = nullptr;
+  CUevent event = nullptr;
+  CUgraph graph = nullptr;
+  check_driver_call("cuStreamCreate", &stream, unsigned{CU_STREAM_NON_BLOCKING});
+  check_driver_call("cuStreamCreate", &forked, unsigned{CU_STREAM_NON_BLOCKING});
+  check_driver_call("cuEventCreate", &event, unsigned{CU_EVENT_DISABLE_TIMING});
+  check_driver_call("cuStreamBeginCapture_v2", stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  check_driver_call("cuEventRecord", event, stream);
+  check_driver_call("cuStreamWaitEvent", forked, event, 0U);
+  check_driver_call("cuLaunchHostFunc", forked, CUhostFn{[](void*) {}},
+                    static_cast<void*>(nullptr));
+  return driver_call("cuStreamEndCapture", stream, &graph);
+}
+
+TEST_F(CapturesTest, CaptureThatWasNotJoinedIsNotLeftOpen) {
+  Tenant tenant = open(broker, "captures", LeaseKind::shared);
+  tenant.run(0, [] { EXPECT_EQ(end_without_join(), CUDA_ERROR_STREAM_CAPTURE_UNJOINED); });
+  EXPECT_THAT(said(), Not(Contains(HasSubstr(ended))));
+}
+
+TEST_F(CapturesTest, CaptureThatAnotherThreadEndsIsNotLeftOpen) {
+  Tenant tenant = open(broker, "captures", LeaseKind::shared);
+  tenant.run(0, [&] {
+    CUstream stream = nullptr;
+    check_driver_call("cuStreamCreate", &stream, unsigned{CU_STREAM_NON_BLOCKING});
+    check_driver_call("cuStreamBeginCapture_v2", stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    std::thread([&] {
+      tenant.run(0, [&] {
+        CUgraph graph = nullptr;
+        EXPECT_EQ(driver_call("cuStreamEndCapture", stream, &graph),
+                  CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+      });
+    }).join();
+  });
+  EXPECT_THAT(said(), Not(Contains(HasSubstr(ended))));
+}
+
+CUcontext begin_in_own_context(bool per_thread) {
+  CUcontext own = nullptr;
+  CUstream stream = CU_STREAM_PER_THREAD;
+  check_driver_call("cuCtxCreate_v2", &own, 0U, CUdevice{0});
+  if (!per_thread) {
+    check_driver_call("cuStreamCreate", &stream, unsigned{CU_STREAM_NON_BLOCKING});
+  }
+  check_driver_call("cuStreamBeginCapture_v2", stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  return own;
+}
+
+// The guard would call the driver with a stream that is gone.
+TEST_F(CapturesTest, CaptureInAContextThatIsDestroyedIsNotLeftOpen) {
+  Tenant tenant = open(broker, "captures", LeaseKind::shared);
+  for (const bool per_thread : {false, true}) {
+    tenant.run(0, [&] {
+      EXPECT_EQ(driver_call("cuCtxDestroy_v2", begin_in_own_context(per_thread)), CUDA_SUCCESS);
+    });
+  }
+  EXPECT_THAT(said(), Not(Contains(HasSubstr(ended))));
+}
+
 // The code, and its stream, stay in the process.
 TEST_F(CapturesTest, CaptureBegunOutsideOfGuardsEndsWithItsTenant) {
   Tenant tenant = open(broker, "captures", LeaseKind::shared);
@@ -130,6 +191,23 @@ TEST_F(CapturesTest, NodesOfAnOwnCaptureCanBeChanged) {
     EXPECT_EQ(driver_call("cuGraphDestroy", ended_graph), CUDA_SUCCESS);
   });
   EXPECT_EQ(metrics_of(tenant).strikes, 0U);
+}
+
+TEST_F(CapturesTest, NodesOfAGraphThatTheDriverDidNotDestroyCanBeChanged) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "the driver cannot be told to refuse";
+  Tenant tenant = open(broker, "captures", LeaseKind::shared);
+  tenant.run(0, [&] {
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    check_driver_call("cuGraphCreate", &graph, 0U);
+    check_driver_call("cuGraphAddEmptyNode", &node, graph, static_cast<const CUgraphNode*>(nullptr),
+                      std::size_t{0});
+    controls.fail_call("cuGraphDestroy", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(driver_call("cuGraphDestroy", graph), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(driver_call("cuGraphDestroyNode", node), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuGraphDestroy", graph), CUDA_SUCCESS);
+  });
 }
 
 // ---- a capture that is open on the thread, or on another one ------------------------------------
@@ -238,6 +316,22 @@ TEST_P(CaptureBesideTest, GuardInsideTheHostsCaptureLeavesItValid) {
   check_driver_call("cuCtxPopCurrent_v2", &primary);
   check_driver_call("cuDevicePrimaryCtxRelease_v2", CUdevice{0});
   EXPECT_EQ(inner.strikes(), 0U);
+}
+
+// The driver ended it with the refusal, or with its context.
+TEST_P(CaptureBesideTest, GuardAfterTheHostsEndedCaptureHasTheUsualMode) {
+  Tenant inner = open_inner();
+  inner.run(0, [] {});
+  const auto mode_in_guard = [&] { return inner.run(0, [&] { return mode_of_thread(); }); };
+  CUcontext own = nullptr;
+  check_driver_call("cuCtxCreate_v2", &own, 0U, CUdevice{0});
+  EXPECT_EQ(end_without_join(), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+  EXPECT_EQ(mode_in_guard(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+  check_driver_call("cuCtxDestroy_v2", own);
+  own = begin_in_own_context(false);
+  EXPECT_EQ(mode_in_guard(), CU_STREAM_CAPTURE_MODE_RELAXED);
+  check_driver_call("cuCtxDestroy_v2", own);
+  EXPECT_EQ(mode_in_guard(), CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
 // The graph waits for its jobs, and asks about them, outside of guards.

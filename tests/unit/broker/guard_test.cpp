@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cfenv>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -237,6 +238,28 @@ TEST_F(GuardTest, FrameOwnerIsTheGuardsTenantUnlessTheHostCalls) {
     EXPECT_EQ(frame_owner().tenant, nullptr);
   }
   EXPECT_EQ(frame_owner().tenant, &tenant);
+}
+
+TEST_F(GuardTest, HostInsideComputesAsBeforeThePlugin) {
+  {
+    const ContextGuard guard(in(1), process());
+    std::fesetround(FE_UPWARD);
+    {
+      const HostFrame host;
+      EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+      {
+        const ContextGuard next(in(2), {&tenant, &strikes, "process"});
+        std::fesetround(FE_DOWNWARD);
+        const HostFrame again;
+        EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+      }
+      EXPECT_EQ(strikes, 1u) << "the inner plug-in's change";
+      EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+    }
+    EXPECT_EQ(std::fegetround(), FE_UPWARD) << "the plug-in's own, until its call ends";
+  }
+  EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+  EXPECT_EQ(strikes, 2u);
 }
 
 TEST_F(GuardTest, GuardWithoutADriverDoesNothing) {

@@ -6,6 +6,8 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cfenv>
+#include <csignal>
 #include <functional>
 #include <mutex>
 #include <stdexcept>
@@ -124,6 +126,33 @@ TEST(ExecutorTest, AHostFunctionThatEndsItsThreadLeavesTheNextOnesAThread) {
   for (const std::string& report : reports_of([]() -> CUresult { pthread_exit(nullptr); })) {
     EXPECT_NE(report.find("pthread_exit"), report.npos) << report;
   }
+}
+
+// The first call of a plug-in starts the thread, and the next plug-in's function runs there.
+TEST(ExecutorTest, AHostFunctionHasTheUsualFloatsWhoeverStartsItsThread) {
+  int rounding = -1;
+  bool takes_signals = true, reports_faults = false;
+  Executor executor({[] {}, [](unsigned) {}});
+  sigset_t all, before;
+  sigfillset(&all);
+  std::fesetround(FE_UPWARD);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const auto command = host_function([&] {
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    rounding = std::fegetround();
+    takes_signals = sigismember(&mask, SIGTERM) == 0;
+    reports_faults = sigismember(&mask, SIGFPE) == 0;
+    return CUDA_SUCCESS;
+  });
+  executor.enqueue(stream(), command, [] {});
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  std::fesetround(FE_TONEAREST);
+  executor.wait({command});
+  executor.stop();
+  EXPECT_EQ(rounding, FE_TONEAREST);
+  EXPECT_FALSE(takes_signals);
+  EXPECT_TRUE(reports_faults);
 }
 
 // NVIDIA's driver ends the process, too. A death test forks, and the child has none of this

@@ -70,9 +70,10 @@ struct LaunchesHostFunction {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     if (IsCapturing::is_bound() && IsCapturing::call(stream, &capture) == CUDA_SUCCESS &&
         capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-      caller.tenant->pending_calls().mark_graph();
-      const CUresult led = lead_graph_function(*caller.tenant, function, data);
-      return led == CUDA_SUCCESS ? Real::call(stream, function, data, mode...) : led;
+      return pass_graph_function(*caller.tenant, function, data, {},
+                                 [&](CUhostFn passed, void* its_data) {
+                                   return Real::call(stream, passed, its_data, mode...);
+                                 });
     }
     return pass_counted<>(*caller.tenant, Real::symbol, What::host_function, function, data, stream,
                           [&](CUhostFn passed, void* its_data) {
@@ -122,12 +123,14 @@ using Params = CUDA_HOST_NODE_PARAMS;
 
 // `call` gives the driver the node's parameters, or what stands in their place for a tenant.
 template <typename Call>
-CUresult with_led(const Caller& caller, const Params* params, Call&& call) noexcept {
+CUresult with_led(const Caller& caller, const Params* params, ExecNode place,
+                  Call&& call) noexcept {
   if (caller.tenant == nullptr || params == nullptr) return call(params);
-  Params led = *params;
-  caller.tenant->pending_calls().mark_graph();
-  const CUresult status = lead_graph_function(*caller.tenant, led.fn, led.userData);
-  return status == CUDA_SUCCESS ? call(&led) : status;
+  return pass_graph_function(*caller.tenant, params->fn, params->userData, place,
+                             [&](CUhostFn function, void* data) {
+                               const Params led{function, data};
+                               return call(&led);
+                             });
 }
 
 using AddHostNode =
@@ -139,7 +142,7 @@ CUresult add_host_node(CUgraphNode* node, CUgraph graph, const CUgraphNode* afte
   const std::uint64_t whole = handle_value(graph);
   CUresult status = check_use(caller, AddHostNode::symbol, Kind::graph, whole);
   if (status != CUDA_SUCCESS) return status;
-  status = with_led(caller, params, [&](const Params* led) {
+  status = with_led(caller, params, {}, [&](const Params* led) {
     return AddHostNode::call(node, graph, after, count, led);
   });
   if (status == CUDA_SUCCESS && caller.tenant != nullptr && node != nullptr) {
@@ -154,7 +157,8 @@ CUresult set_host_node(CUgraphNode node, const Params* params) noexcept {
   const Caller caller = enter_rule<SetHostNode>();
   const CUresult refused = check_use(caller, SetHostNode::symbol, Kind::graph, handle_value(node));
   if (refused != CUDA_SUCCESS) return refused;
-  return with_led(caller, params, [&](const Params* led) { return SetHostNode::call(node, led); });
+  return with_led(caller, params, {},
+                  [&](const Params* led) { return SetHostNode::call(node, led); });
 }
 
 using SetInExec = DriverFunction<"cuGraphExecHostNodeSetParams",
@@ -164,7 +168,7 @@ CUresult set_in_exec(CUgraphExec exec, CUgraphNode node, const Params* params) n
   const CUresult refused =
       check_use(caller, SetInExec::symbol, Kind::graph_exec, handle_value(exec));
   if (refused != CUDA_SUCCESS) return refused;
-  return with_led(caller, params,
+  return with_led(caller, params, {handle_value(exec), handle_value(node)},
                   [&](const Params* led) { return SetInExec::call(exec, node, led); });
 }
 

@@ -12,20 +12,28 @@
 namespace ctxbroker::detail {
 namespace {
 
+using IsCapturing =
+    DriverFunction<"cuStreamIsCapturing", CUresult(CUstream, CUstreamCaptureStatus*)>;
+using ContextOf = DriverFunction<"cuStreamGetCtx", CUresult(CUstream, CUcontext*)>;
+
 // ---- captures that no guard ends ----------------------------------------------------------------
 
 // The guard ends captures that its code leaves open. Others end with the tenant, and the host's
 // with the host. A tenant's per-thread stream is known to its own thread only, and is left to that.
 CUresult begun(const Caller& caller, CUstream stream, CUresult status) noexcept {
   if (status != CUDA_SUCCESS) return status;
+  CUcontext context = nullptr;
+  if (!ContextOf::is_bound() || ContextOf::call(stream, &context) != CUDA_SUCCESS) {
+    context = current_context();
+  }
   if (caller.guarded) {
-    stream_capture_begun(stream);
+    stream_capture_begun(stream, context);
     return status;
   }
   const void* const owner = caller.tenant != nullptr ? &caller.tenant->main() : nullptr;
   if (owner == nullptr || stream != CU_STREAM_PER_THREAD) {
     current_may_have_changed();  // the next guard has to look at the mode
-    OpenCaptures::all().begun(owner, stream);
+    OpenCaptures::all().begun(owner, stream, context);
   }
   return status;
 }
@@ -120,11 +128,12 @@ struct BeginsRecapture {
       refused = check_use(*caller.tenant, Real::symbol, Kind::graph, handle_value(graph));
     }
     if (refused != CUDA_SUCCESS) return refused;
-    if (caller.tenant != nullptr && function != nullptr) {
-      caller.tenant->pending_calls().mark_graph();
-    }
-    return begun(caller, named<ptsz>(stream),
-                 Real::call(stream, narrowed(mode), graph, function, data));
+    PendingCalls* const calls =
+        caller.tenant != nullptr && function != nullptr ? &caller.tenant->pending_calls() : nullptr;
+    if (calls != nullptr) calls->mark_graph();
+    const CUresult status = Real::call(stream, narrowed(mode), graph, function, data);
+    if (calls != nullptr && status != CUDA_SUCCESS) calls->unmark_graph();
+    return begun(caller, named<ptsz>(stream), status);
   }
 };
 
@@ -137,9 +146,13 @@ CUresult refuse_graph(GatedTenant& tenant, CUgraph& graph) noexcept {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// A capture that was invalid has ended too.
+// The driver also ends a capture that it refuses to end: one that is invalid, has streams that were
+// not joined, or was begun on another thread. So it is asked.
 void forget_if_ended(CUstream stream, CUresult status) noexcept {
-  if (status == CUDA_SUCCESS || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  const bool is_known =
+      IsCapturing::is_bound() && IsCapturing::call(stream, &capture) == CUDA_SUCCESS;
+  if (is_known ? capture == CU_STREAM_CAPTURE_STATUS_NONE : status == CUDA_SUCCESS) {
     OpenCaptures::all().ended(stream);
   }
 }

@@ -214,6 +214,8 @@ CUresult end_with_all_in_it(GatedTenant& tenant, CUcontext context, End&& end) n
     inside = ledger().take_context(tenant.holder(), handle_value(context));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is not given back twice:
   }                                  // the driver knows the handles no more
+  OpenCaptures::all().ended_with(context);
+  for (const Holding& one : inside) forget_stream(one.kind, one.handle);
   const CUresult status = end();
   for (const Holding& one : inside) settle_end(one, status);
   return status;
@@ -233,8 +235,10 @@ struct DestroysContext {
         const auto refused = refuse_nobody(caller, Real::symbol, Kind::context, value, *holder);
         if (refused) return *refused;
       }
-      return end_by_host(caller, Real::symbol, Kind::context, value,
-                         [&] { return Real::call(context); });
+      return end_by_host(caller, Real::symbol, Kind::context, value, [&] {
+        OpenCaptures::all().ended_with(context);
+        return Real::call(context);
+      });
     }
     return end_held(*caller.tenant, Real::symbol, Kind::context, handle_value(context), [&] {
       return end_with_all_in_it(*caller.tenant, context, [&] { return Real::call(context); });

@@ -121,9 +121,12 @@ CUresult destroy_node(Word node) noexcept {
   if (graph == 0 && caller.tenant != nullptr) {  // another thread was quicker
     return refuse_end(*caller.tenant, DestroyNode::symbol, Kind::graph, node);
   }
-  forget_parts_of(Kind::graph, node);
+  const TakenParts parts(node);
   const CUresult status = DestroyNode::call(node);
-  if (status != CUDA_SUCCESS && graph != 0) note_member(Kind::graph, graph, node);
+  if (status != CUDA_SUCCESS) {
+    if (graph != 0) note_member(Kind::graph, graph, node);
+    parts.put_back();
+  }
   return status;
 }
 

@@ -137,9 +137,14 @@ struct EndsGraph {
     if (graph == nullptr || !any_gated_tenant()) return Real::call(graph);
     const std::uint64_t value = handle_value(graph);
     const auto end = [&] {
-      // Before their values can be another graph's.
-      if (kind == Kind::graph) forget_parts_of(kind, value);
-      return Real::call(graph);
+      if (kind == Kind::graph_exec) {
+        end_exec_functions(value);
+        return Real::call(graph);
+      }
+      const TakenParts parts(value);
+      const CUresult status = Real::call(graph);
+      if (status != CUDA_SUCCESS) parts.put_back();
+      return status;
     };
     const auto end_of = [&](GatedTenant& tenant) { return end_graph(tenant, kind, value, end); };
     if (caller.tenant != nullptr) {
@@ -188,9 +193,6 @@ CUresult check_node(const Caller& caller, const char* function,
       return check_inside(caller, function, node->memOp);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
       return check_inside(caller, function, node->conditional);
-    case CU_GRAPH_NODE_TYPE_HOST:
-      tenant.pending_calls().mark_graph();
-      return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return is_own(tenant, node->free.dptr)
                  ? CUDA_SUCCESS
@@ -211,13 +213,18 @@ CUresult check_node(const Caller& caller, const char* function,
 }
 
 // Gives the driver the node's parameters, with another function in place of a host node's: see
-// lead_graph_function.
+// LedGraphFunction.
 template <typename Give>
-CUresult give_node(GatedTenant& tenant, CUgraphNodeParams* node, Give&& give) noexcept {
+CUresult give_node(GatedTenant& tenant, CUgraphNodeParams* node, ExecNode place,
+                   Give&& give) noexcept {
   if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_HOST) return give(node);
-  CUgraphNodeParams led = *node;
-  const CUresult status = lead_graph_function(tenant, led.host.fn, led.host.userData);
-  return status == CUDA_SUCCESS ? give(&led) : status;
+  return pass_graph_function(tenant, node->host.fn, node->host.userData, place,
+                             [&](CUhostFn function, void* data) {
+                               CUgraphNodeParams led = *node;
+                               led.host.fn = function;
+                               led.host.userData = data;
+                               return give(&led);
+                             });
 }
 
 // The graphs that a conditional node executes are parts of its own.
@@ -271,7 +278,7 @@ struct AddsNode {
     if (caller.tenant == nullptr) return Real::call(node, graph, after, rest..., parameters);
     GatedTenant& tenant = *caller.tenant;
     const auto add = [&] {
-      return give_node(tenant, parameters, [&](CUgraphNodeParams* given) {
+      return give_node(tenant, parameters, {}, [&](CUgraphNodeParams* given) {
         return Real::call(node, graph, after, rest..., given);
       });
     };
@@ -307,7 +314,9 @@ struct SetsNode {
     }
     if (refused != CUDA_SUCCESS) return refused;
     if (caller.tenant == nullptr) return Real::call(exec..., node, parameters);
-    return give_node(*caller.tenant, parameters,
+    ExecNode place;
+    if constexpr (sizeof...(Exec) != 0) place = {handle_value(exec...), handle_value(node)};
+    return give_node(*caller.tenant, parameters, place,
                      [&](CUgraphNodeParams* given) { return Real::call(exec..., node, given); });
   }
 };

@@ -275,10 +275,11 @@ struct LoadsModule {
 
  private:
   // Nothing: the driver's call is to be made on this thread. It refuses at once what is wrong, and
-  // what is not allowed while a stream is captured.
+  // what is not allowed while the thread captures a stream.
   static std::optional<CUresult> load(GatedTenant& tenant, CUmodule* out, Source source,
                                       Options... options) {
-    if (out == nullptr || source == nullptr || OpenCaptures::all().any()) return std::nullopt;
+    const bool captures = OpenCaptures::all().is_open_here();
+    if (out == nullptr || source == nullptr || captures) return std::nullopt;
     const auto lease = tenant.waiting(current_context()).lease;
     if (lease == nullptr || lease->lost()) return std::nullopt;
     const auto what = std::make_shared<ModuleLoad>();

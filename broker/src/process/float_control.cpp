@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "context/float_control.hpp"
+#include "process/float_control.hpp"
 
 #include <cstdio>
 
@@ -29,19 +29,7 @@ constexpr Part parts[] = {
 
 void FloatControl::restore(char* text, std::size_t bytes) const noexcept {
   const FloatControl now{OfThisThread()};
-#if defined(__x86_64__)
-  std::uint32_t vector = 0;
-  asm volatile("stmxcsr %0" : "=m"(vector));
-  vector = (vector & vector_flags) | (vector_ & ~vector_flags);
-  asm volatile("ldmxcsr %0" : : "m"(vector));
-  // A flag that is set would trap as soon as its exception is let through.
-  std::uint16_t status = 0;
-  asm volatile("fnstsw %0" : "=m"(status));
-  if ((status & ~x87_ & 0x3f) != 0) asm volatile("fnclex");
-  asm volatile("fldcw %0" : : "m"(x87_));
-#elif defined(__aarch64__)
-  asm volatile("msr fpcr, %0" : : "r"(vector_));
-#endif
+  set();
   const auto vector_changes = static_cast<std::uint64_t>(now.vector_ ^ vector_);
   const int x87_changes = now.x87_ ^ x87_;
   int length = std::snprintf(text, bytes, "changed the thread's floating-point control: ");
