@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -17,7 +16,6 @@
 #include "ctxbroker/host.h"
 #include "ctxbroker/version.hpp"
 #include "support/child_process.hpp"
-#include "support/driver_by_name.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -94,36 +92,6 @@ TEST_F(CHostTest, TenantIsOpenedEnteredLeftAndClosed) {
     EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
   }
   EXPECT_THAT(said, Contains(HasSubstr("filter lease: ")));
-}
-
-// The second call once ended the guard that had taken over the first one's frame.
-TEST_F(CHostTest, GuardThatIsLeftTwiceLeavesTheNextGuardAlone) {
-  ctxb_tenant* const one = open(CTXB_LEASE_PRIVATE);
-  ctxb_tenant* const other = open(CTXB_LEASE_PRIVATE);
-  ctxb_guard first, second;
-  ASSERT_EQ(ctxb_tenant_enter(one, 0, "first", &first), CTXB_OK);
-  ctxb_guard_leave(&first);
-  ASSERT_EQ(ctxb_tenant_enter(other, 0, "second", &second), CTXB_OK);
-  const CUcontext inside = current();
-  for (int times = 0; times < 3; ++times) ctxb_guard_leave(&first);
-  EXPECT_EQ(current(), inside);
-  ctxb_guard_leave(&second);
-  ctxb_guard_leave(&second);
-  EXPECT_EQ(current(), nullptr);
-  EXPECT_EQ(ctxb_tenant_close(one), CTXB_OK) << ctxb_last_error();
-  EXPECT_EQ(ctxb_tenant_close(other), CTXB_OK) << ctxb_last_error();
-}
-
-TEST_F(CHostTest, GuardThatCouldNotBeEnteredIsLeftWithoutAnEffect) {
-  ctxb_tenant* const tenant = open();
-  ctxb_guard guard;
-  std::memset(&guard, 0x5A, sizeof guard);
-  EXPECT_EQ(ctxb_tenant_enter(nullptr, 0, "x", &guard), CTXB_ERROR_INVALID_ARGUMENT);
-  ctxb_guard_leave(&guard);
-  std::memset(&guard, 0x5A, sizeof guard);
-  EXPECT_EQ(ctxb_tenant_enter(tenant, 99, "x", &guard), CTXB_ERROR_UNAVAILABLE);
-  ctxb_guard_leave(&guard);
-  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK) << ctxb_last_error();
 }
 
 TEST_F(CHostTest, TenantAllocatesIsRenewedAfterLossAndAdoptsLibraries) {
