@@ -12,6 +12,7 @@
 
 #include "files/cleanup.hpp"
 #include "files/output_file.hpp"
+#include "files/start.hpp"
 #include "logging.hpp"
 #include "report.hpp"
 #include "terminal.hpp"
@@ -69,9 +70,10 @@ const char* kind_of(ExitCode code) {
 bool is_safe(const std::string& path) {
   if (path == "-") return true;
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return true;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
-  std::ifstream file(path);
+  const std::filesystem::path there = from_start(path);
+  if (!std::filesystem::exists(there, error)) return true;
+  if (!std::filesystem::is_regular_file(there, error)) return false;
+  std::ifstream file(there);
   std::string begin(256, ' ');
   file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
   return begin.find(schema) != std::string::npos;
@@ -83,6 +85,14 @@ void report_signals(const Options& options) {
   if (options.report.empty() || !is_safe(options.report)) return;
   cleanup::leave_report(options.report, [&](int signal_number) {
     const bool is_interrupt = signal_number == SIGINT || signal_number == SIGTERM;
+    if (signal_number == 0) {
+      return dump(failure_json(options, static_cast<int>(ExitCode::plugin),
+                               {{"kind", "plugin-failed"},
+                                {"text",
+                                 "a plug-in ended the process with exit; standard error "
+                                 "names it"},
+                                {"library", ""}}));
+    }
     constexpr int shell_adds = 128;
     return dump(failure_json(
         options, shell_adds + signal_number,

@@ -12,7 +12,9 @@
 #include "ctxbroker/crash_report.hpp"
 #include "driver_check.hpp"
 #include "failure_report.hpp"
+#include "files/cleanup.hpp"
 #include "files/output_file.hpp"
+#include "files/start.hpp"
 #include "logging.hpp"
 #include "probe_report.hpp"
 #include "progress.hpp"
@@ -57,6 +59,7 @@ Failure current_failure() {
 
 ExitCode run(int argc, const char* const* argv) {
   const bool colour = use_colour();
+  remember_start();
   std::optional<Options> options;
   try {
     options = parse_options(argc, argv);
@@ -92,5 +95,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == ctxbroker::sample_host::probe_command) {
     return ctxbroker::run_probe({argv + 2, argv + argc});
   }
-  return static_cast<int>(ctxbroker::sample_host::run(argc, argv));
+  const auto code = ctxbroker::sample_host::run(argc, argv);
+  ctxbroker::sample_host::cleanup::let_exit();
+  return static_cast<int>(code);
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "files/input_file.hpp"
+#include "files/start.hpp"
 #include "frames.hpp"
 #include "report_output.hpp"
 
@@ -34,7 +35,7 @@ void check_outputs(const std::vector<std::filesystem::path>& outputs) {
 void check_inputs(const std::vector<std::filesystem::path>& inputs) {
   for (const std::filesystem::path& input : inputs) {
     std::error_code error;
-    if (std::filesystem::exists(input, error) || !is_frame_name(input)) continue;
+    if (std::filesystem::exists(from_start(input), error) || !is_frame_name(input)) continue;
     throw input_failure(input, "there is no such file; if it is a sequence, add --frames A-B");
   }
 }
@@ -55,7 +56,7 @@ void check_results(const Options& options, const GraphPlan& plan) {
 bool all_exist(const std::vector<std::filesystem::path>& files) {
   return std::all_of(files.begin(), files.end(), [](const std::filesystem::path& file) {
     std::error_code error;
-    return std::filesystem::exists(file, error);
+    return std::filesystem::exists(from_start(file), error);
   });
 }
 

@@ -6,12 +6,14 @@
 
 #include "exit_code.hpp"
 #include "files/cleanup.hpp"
+#include "files/start.hpp"
 
 namespace ctxbroker::sample_host {
 
 bool same_place(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::error_code error;
-  return std::filesystem::weakly_canonical(a, error) == std::filesystem::weakly_canonical(b, error);
+  return std::filesystem::weakly_canonical(from_start(a), error) ==
+         std::filesystem::weakly_canonical(from_start(b), error);
 }
 
 bool is_in_use(const std::filesystem::path& path, const Options& options, const GraphPlan& plan) {

@@ -8,6 +8,7 @@
 #include "catalogue.hpp"
 #include "ctxbroker/preset.hpp"
 #include "exit_code.hpp"
+#include "files/start.hpp"
 #include "logging.hpp"
 #include "suggestion.hpp"
 
@@ -239,12 +240,12 @@ void Session::save_preset(const Options& options) const {
   if (options.save_preset.empty()) return;
   std::error_code none;
   const std::filesystem::path folder = options.save_preset.parent_path();
-  if (!folder.empty() && !std::filesystem::exists(folder, none)) {
+  if (!folder.empty() && !std::filesystem::exists(from_start(folder), none)) {
     throw Failure(ExitCode::output, "--save-preset \"" + options.save_preset.string() +
                                         "\": there is no folder \"" + folder.string() +
                                         "\"; create it, or name another one");
   }
-  write_preset(engine_->save_preset(0), options.save_preset);
+  write_preset(engine_->save_preset(0), from_start(options.save_preset));
 }
 
 std::uint32_t Session::result_bytes(std::size_t output) const {
@@ -394,7 +395,7 @@ void Session::check_automation() {
     }
     names.push_back(std::move(name));
   }
-  for (AutomationLine& line : read_automation(plan_.automation)) {
+  for (AutomationLine& line : read_automation(from_start(plan_.automation))) {
     const auto name = std::find(names.begin(), names.end(), line.node);
     if (name == names.end()) {
       throw Failure(ExitCode::usage, line.where + "there is no node \"" + line.node +

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "files/audio_completeness.hpp"
+#include "files/start.hpp"
 
 #include <algorithm>
 #include <array>
@@ -86,7 +87,7 @@ std::optional<std::string> check_last_page(std::istream& file, std::uint64_t fil
 }  // namespace
 
 std::optional<std::string> find_truncation(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  std::ifstream file(from_start(path), std::ios::binary | std::ios::ate);
   if (!file) return std::nullopt;
   const auto size = static_cast<std::uint64_t>(file.tellg());
   std::array<char, 12> head{};

@@ -6,6 +6,7 @@
 #include "files/audio_completeness.hpp"
 #include "files/audio_file.hpp"
 #include "files/input_file.hpp"
+#include "files/start.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -51,7 +52,7 @@ AudioReader::AudioReader(const std::filesystem::path& path) : impl_(std::make_un
     throw input_failure(path, "is truncated: " + *truncation + "; copy it again");
   }
   SF_INFO info = {};
-  impl_->file.reset(sf_open(path.c_str(), SFM_READ, &info));
+  impl_->file.reset(sf_open(from_start(path).c_str(), SFM_READ, &info));
   if (!impl_->file) {
     throw input_failure(
         path, std::string("is not a recording that can be read (WAV, FLAC, AIFF, Ogg): ") +

@@ -9,10 +9,15 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "ctxbroker/running_call.hpp"
+#include "exit_code.hpp"
+#include "files/start.hpp"
 #include "observe/new_file.hpp"
+#include "terminal.hpp"
 
 namespace ctxbroker::sample_host::cleanup {
 
@@ -35,12 +40,16 @@ static_assert(std::atomic<int>::is_always_lock_free);
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 struct SignalReport {
-  std::string path, part;  // empty: standard output
-  std::array<std::string, NSIG> texts;
+  std::string path, part;               // empty: standard output
+  std::array<std::string, NSIG> texts;  // by the signal; 0 is exit
 };
 // Made once, and never freed, because a handler may be reading it.
 std::atomic<const SignalReport*> signal_report{nullptr};
 std::atomic<bool> report_is_due{false};
+
+// A process that a plug-in forks inherits the handlers, and ends without them.
+pid_t installer = 0;
+std::atomic<bool> may_exit{false};
 
 // Async-signal-safe, as all that the handler calls.
 void write_all(int file, const std::string& text) {
@@ -65,6 +74,34 @@ void write_signal_report(int signal_number) {
   if (::rename(report->part.c_str(), report->path.c_str()) != 0) ::unlink(report->part.c_str());
 }
 
+void remove_unfinished() {
+  ending.store(true);
+  while (creating.load() != 0) continue;
+  for (const Slot& slot : slots) {
+    if (slot.armed.load(std::memory_order_acquire)) ::unlink(slot.path.data());
+  }
+}
+
+// Runs when anybody but main ends the process with exit or quick_exit. Without it, a plug-in that
+// calls exit(0) would look like success.
+void handle_exit() {
+  if (may_exit.load() || ::getpid() != installer) return;
+  remove_unfinished();
+  std::string who = "code outside of all plug-ins' functions";
+  for (const RunningCall& call : running_calls()) {
+    if (call.thread != static_cast<std::uint64_t>(::gettid())) continue;
+    who = "plug-in " + (call.plugin.empty() ? "library" : call.plugin) +
+          (call.library.empty() ? "" : " (" + call.library + ")") + ", in " + call.function + ",";
+  }
+  std::fflush(stdout);
+  print_error(who +
+                  " ended the process with exit; complete files stay, and unfinished ones are "
+                  "removed; leave the plug-in out, or report this to its author",
+              use_colour());
+  write_signal_report(0);
+  ::_exit(static_cast<int>(ExitCode::plugin));
+}
+
 constexpr std::array ending_signals{SIGINT,  SIGTERM, SIGHUP, SIGPIPE, SIGQUIT,
                                     SIGSEGV, SIGBUS,  SIGILL, SIGFPE,  SIGABRT};
 
@@ -72,11 +109,12 @@ constexpr std::array ending_signals{SIGINT,  SIGTERM, SIGHUP, SIGPIPE, SIGQUIT,
 // ends the process with its own status as soon as the handler returns.
 extern "C" void handle_ending_signal(int signal_number) {
   const int error_before = errno;
-  ending.store(true);
-  while (creating.load() != 0) continue;
-  for (const Slot& slot : slots) {
-    if (slot.armed.load(std::memory_order_acquire)) ::unlink(slot.path.data());
+  if (::getpid() != installer) {
+    ::raise(signal_number);
+    errno = error_before;
+    return;
   }
+  remove_unfinished();
   write_signal_report(signal_number);
   if (signal_number == SIGINT || signal_number == SIGTERM) {
     static constexpr char text[] =
@@ -138,9 +176,10 @@ void release(int slot) noexcept {
 void leave_report(const std::string& path, const std::function<std::string(int)>& text_of) {
   auto* const report = new SignalReport;
   if (path != "-") {
-    report->path = path;
-    report->part = path + "." + std::to_string(::getpid()) + ".part";
+    report->path = from_start(path).string();
+    report->part = report->path + "." + std::to_string(::getpid()) + ".part";
   }
+  report->texts[0] = text_of(0);
   for (const int signal_number : ending_signals) {
     report->texts[static_cast<std::size_t>(signal_number)] = text_of(signal_number);
   }
@@ -152,7 +191,14 @@ void report_is_written() noexcept {
   report_is_due.store(false);
 }
 
+void let_exit() noexcept {
+  may_exit.store(true);
+}
+
 void install() {
+  installer = ::getpid();
+  std::atexit(handle_exit);
+  std::at_quick_exit(handle_exit);
   struct sigaction action = {};
   action.sa_handler = handle_ending_signal;
   action.sa_flags = SA_RESETHAND;

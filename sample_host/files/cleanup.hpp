@@ -25,12 +25,16 @@ void wait_if_ending() noexcept;
 // The slot's file is finished or removed.
 void release(int slot) noexcept;
 
+// From now on, the process may end with exit: main does so. Before, whoever calls exit is named,
+// and the process ends with the exit code of a plug-in's failure.
+void let_exit() noexcept;
+
 // Installs the handlers, each only where the default action stands (a sanitizer's or an embedding
 // host's handler stays).
 void install();
 
 // When a signal ends the process, this text is left at the path ("-": on standard output). The
-// texts are made now. Call once.
+// text of 0 is for a plug-in that calls exit. The texts are made now. Call once.
 void leave_report(const std::string& path, const std::function<std::string(int)>& text_of);
 // The whole report is there: a later signal leaves it as it is.
 void report_is_written() noexcept;

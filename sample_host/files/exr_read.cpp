@@ -21,6 +21,7 @@
 #include "files/exr_samples.hpp"
 #include "files/input_file.hpp"
 #include "files/parallel.hpp"
+#include "files/start.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -34,7 +35,9 @@ struct FileCloser {
 class Stream : public Imf::IStream {
  public:
   Stream(const std::filesystem::path& path, std::uint64_t size)
-      : Imf::IStream(path.c_str()), size_(size), file_(std::fopen(path.c_str(), "rbe")) {
+      : Imf::IStream(path.c_str()),
+        size_(size),
+        file_(std::fopen(from_start(path).c_str(), "rbe")) {
     if (!file_) throw open_failure(path, errno);
   }
 

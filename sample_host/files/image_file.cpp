@@ -8,6 +8,7 @@
 #include "files/exr_samples.hpp"
 #include "files/input_file.hpp"
 #include "files/png_file.hpp"
+#include "files/start.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -16,7 +17,7 @@ namespace {
 bool begins_as_exr(const std::filesystem::path& path) {
   constexpr std::array<char, 4> magic{0x76, 0x2f, 0x31, 0x01};
   std::array<char, 4> start{};
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file(from_start(path), std::ios::binary);
   return file.read(start.data(), start.size()) && start == magic;
 }
 

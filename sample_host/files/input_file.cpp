@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "files/input_file.hpp"
+#include "files/start.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -21,7 +22,7 @@ Failure open_failure(const std::filesystem::path& path, int error) {
 std::uint64_t check_input_file(const std::filesystem::path& path) {
   const auto fail = [&](const std::string& why) { return input_failure(path, why); };
   // O_NONBLOCK: a FIFO without a writer must be refused, not waited for.
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int file = ::open(from_start(path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) throw open_failure(path, errno);
   struct stat status = {};
   const int result = ::fstat(file, &status);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "files/cleanup.hpp"
+#include "files/start.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -36,20 +37,25 @@ Failure write_failure(const std::filesystem::path& path, int error) {
                                            : "; name a file in a folder that may be written"));
 }
 
+// The folder as the user has written it, where the file is no link.
+std::string shown(const std::filesystem::path& given, const std::filesystem::path& folder) {
+  if (from_start(given).parent_path() != folder) return folder.string();
+  return given.has_parent_path() ? given.parent_path().string() : ".";
+}
+
 void check_destination(const std::filesystem::path& given,
                        const std::filesystem::path& destination) {
   if (!destination.has_filename() || given.filename() == "." || given.filename() == "..") {
     throw output_failure(given, "names a folder; write the name of a file in it");
   }
-  const std::filesystem::path folder =
-      destination.has_parent_path() ? destination.parent_path() : ".";
+  const std::filesystem::path folder = destination.parent_path();
   struct stat status = {};
   if (::stat(folder.c_str(), &status) != 0) {
-    throw output_failure(given, "its folder \"" + folder.string() + "\" cannot be used: " +
+    throw output_failure(given, "its folder \"" + shown(given, folder) + "\" cannot be used: " +
                                     errno_text(errno) + "; create it or name another");
   }
   if (!S_ISDIR(status.st_mode)) {
-    throw output_failure(given, "\"" + folder.string() + "\" is not a folder; name another");
+    throw output_failure(given, "\"" + shown(given, folder) + "\" is not a folder; name another");
   }
   if (::stat(destination.c_str(), &status) != 0) return;
   if (S_ISDIR(status.st_mode))
@@ -64,7 +70,7 @@ Failure output_failure(const std::filesystem::path& path, const std::string& why
 }
 
 OutputFile::OutputFile(const std::filesystem::path& destination)
-    : path_(destination), destination_(follow(destination)) {
+    : path_(destination), destination_(follow(from_start(destination))) {
   check_destination(path_, destination_);
   part_ = destination_.string() + ".XXXXXX.part";
   // The slot is filled before the file is there: no signal can fall between the two.
@@ -77,7 +83,8 @@ OutputFile::OutputFile(const std::filesystem::path& destination)
     cleanup::release(slot_);
     throw write_failure(path_, error);
   }
-  if (mode && ::fchmod(file_, *mode) != 0) error_ = errno;
+  const bool is_set = mode ? ::fchmod(file_, *mode) == 0 : give_start_permissions(file_);
+  if (!is_set) error_ = errno;
 }
 
 OutputFile::~OutputFile() {

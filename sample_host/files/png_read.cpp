@@ -13,6 +13,7 @@
 #include "files/parallel.hpp"
 #include "files/png_file.hpp"
 #include "files/png_samples.hpp"
+#include "files/start.hpp"
 
 // libpng reports errors by longjmp, which must not leave a frame that holds C++ objects. So every
 // call that can fail stands in a `*_guarded` function with plain locals only; what they fill lives
@@ -204,7 +205,7 @@ Image read_png(const std::filesystem::path& path,
   check_input_file(path);
   Reader reader;
   reader.warning = &warning;
-  reader.file.reset(std::fopen(path.c_str(), "rbe"));
+  reader.file.reset(std::fopen(from_start(path).c_str(), "rbe"));
   if (!reader.file) throw open_failure(path, errno);
   check_signature(path, reader.file.get());
   reader.png =

@@ -11,9 +11,10 @@ namespace ctxbroker {
 ///
 /// While it is on, a fatal signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) on a thread that is in
 /// a plug-in's function, or that a plug-in has started, writes one line to standard error. It says
-/// which plug-in, in which function, on which thread. For any other thread nothing is written. Then
-/// the handler runs that was there before, or the system's default, so that core dumps, crash
-/// reporters and sanitizers work as before.
+/// which plug-in, in which function, on which thread. For any other thread nothing is written, and
+/// neither is it for the crash of a process that was forked. Then the handler runs that was there
+/// before, or the system's default, so that core dumps, crash reporters and sanitizers work as
+/// before.
 ///
 /// Switch it on before the first plug-in is loaded, and after your own handlers and your crash
 /// reporter. Leave it off where an earlier handler recovers from such signals, as that of a Java

@@ -156,10 +156,10 @@ struct GraphOptions {
   LateJobs late = LateJobs::deliver;
   /// Called with a job's number as soon as all of its work is done, so that finish does not wait.
   /// May be empty. A driver thread or a thread in a call of the graph calls it, perhaps before
-  /// submit has returned. It must return quickly, throw nothing, and call neither CUDA nor the
-  /// broker. Do not hold a lock that it takes during a call of any graph, because that call may
-  /// wait for it. With it, submit takes a lock that the call holds too, so do without it on a
-  /// real-time thread.
+  /// submit has returned. It must return quickly, and call neither CUDA nor the broker. What it
+  /// throws is recorded. Do not hold a lock that it takes during a call of any graph, because that
+  /// call may wait for it. With it, submit takes a lock that the call holds too, so do without it
+  /// on a real-time thread.
   ///
   /// It is called for a waiting job that is cancelled or cannot begin. It is not called for a job
   /// whose work fails, and not after the graph's end. So a loop that waits for it needs a time

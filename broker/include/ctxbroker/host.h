@@ -457,14 +457,15 @@ typedef struct ctxb_guard {
  * reverse order. [any]
  *
  * @param doing  what runs inside, as strikes name it. Static text, or null.
- * @param guard  pass it to ctxb_guard_leave, unless this call fails.
+ * @param guard  pass it to ctxb_guard_leave once. If this call fails, it need not be passed.
  * @return as ctxb_tenant_lease. */
 CTXB_EXPORT ctxb_status ctxb_tenant_enter(ctxb_tenant* tenant, int32_t device, const char* doing,
                                           ctxb_guard* guard);
 
 /** Makes the thread's context stack what it was before the matching ctxb_tenant_enter. Call it on
  * the same thread. If another thread calls it, a record tells the host, and the first thread is
- * restored later, as Guard in guard.hpp says. Null does nothing. [any] */
+ * restored later, as Guard in guard.hpp says. Null does nothing, and neither does a guard that has
+ * been left already or that could not be entered. [any] */
 CTXB_EXPORT void ctxb_guard_leave(ctxb_guard* guard);
 
 #ifdef __cplusplus

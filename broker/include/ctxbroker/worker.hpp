@@ -131,8 +131,8 @@ struct WorkerOptions {
 
   RecordSink records{};  ///< Takes the worker's log. May be empty.
   /// Called in the host's process when the worker's process has ended for another reason than a
-  /// close in peace, on a thread that the library has made for this worker. It must return quickly
-  /// and must not call this worker. May be empty.
+  /// close in peace, on a thread that the library has made for this worker. It must return quickly.
+  /// It may close or destroy this worker, but not call it. May be empty.
   std::function<void(const WorkerExit&)> on_exit{};
   /// Called for each notification of the module, on the same thread and with the same rules.
   WorkerNotification on_notification{};

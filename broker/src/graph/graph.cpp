@@ -9,6 +9,7 @@
 
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/error.hpp"
+#include "graph/done_callback.hpp"
 #include "graph/graph_access.hpp"
 #include "graph/graph_impl.hpp"
 #include "graph/job_check.hpp"
@@ -128,6 +129,9 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
       device_ports(find_device_ports(description, owner, options)),
       changes(instances_of(description), options.changes_per_job) {
   made_from.instances = instances_of(description);
+  made_from.options.on_done = without_exceptions(
+      std::move(made_from.options.on_done),
+      [&owner](const std::string& what) { owner.host().log(Severity::error, "graph", what); });
   flights.resize(options.jobs_in_flight);
   outcomes.resize(options.jobs_in_flight + options.jobs_waiting);
   for (const WiredNode& node : wiring.nodes) {
@@ -287,8 +291,14 @@ Graph::Graph(Broker& broker, const std::vector<PluginInstance*>& row, const Acti
              const GraphOptions& options, SampleType samples)
     : Graph(broker, detail::in_a_row(row, samples), sizes, options) {}
 Graph::Graph(Graph&&) noexcept = default;
-Graph& Graph::operator=(Graph&&) noexcept = default;
-Graph::~Graph() = default;
+Graph& Graph::operator=(Graph&& other) noexcept {
+  const Graph old(std::move(*this));
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+Graph::~Graph() {
+  if (impl_ != nullptr && !impl_->broker.is_makers()) detail::keep_for_ever(impl_.release());
+}
 
 namespace {
 

@@ -49,6 +49,8 @@ std::array<Signal, 5> signals{Signal{SIGSEGV, "SIGSEGV"}, Signal{SIGBUS, "SIGBUS
                               Signal{SIGFPE, "SIGFPE"}, Signal{SIGILL, "SIGILL"},
                               Signal{SIGABRT, "SIGABRT"}};
 constinit std::atomic<bool> naming{false};
+// A process that a plug-in forks inherits the handlers. Its crash is not the end of this one.
+constinit std::atomic<pid_t> named_process{0};
 
 // What the thread's handler is at.
 struct Handling {
@@ -214,7 +216,7 @@ void on_signal(int number, siginfo_t* info, void* context) noexcept {
     pass_on(*signal, first, now.context);
     return;
   }
-  if (naming.load(std::memory_order_acquire)) {
+  if (naming.load(std::memory_order_acquire) && named_process.load() == ::getpid()) {
     now.info = info;
     now.context = context;
     say(number, *info, context);
@@ -338,6 +340,7 @@ void name_crashes(bool on) noexcept {
   }
   {
     const std::lock_guard lock(changing);
+    named_process.store(::getpid());
     naming.store(on, std::memory_order_release);
     for (auto& signal : signals) on ? install(signal) : uninstall(signal);
   }

@@ -15,14 +15,30 @@ const char* to_string(Severity severity) noexcept {
 
 namespace detail {
 
+constinit thread_local const Recorder::Speaking* Recorder::innermost_ = nullptr;
+
+Recorder::Speaking::Speaking(const Recorder& in) noexcept : recorder(in), outer(innermost_) {
+  ++recorder.speaking_;
+  innermost_ = this;
+}
+
+Recorder::Speaking::~Speaking() {
+  innermost_ = outer;
+  --recorder.speaking_;
+}
+
+int Recorder::speaking_here() const noexcept {
+  int count = 0;
+  for (const Speaking* one = innermost_; one != nullptr; one = one->outer) {
+    if (&one->recorder == this) ++count;
+  }
+  return count;
+}
+
 void Recorder::record(Severity severity, TenantId tenant, const std::string& tenant_name,
                       const char* topic, std::string text) const noexcept {
   if (!has_sink_) return;
-  const struct Speaking {
-    explicit Speaking(std::atomic<int>& count) noexcept : all(count) { ++all; }
-    ~Speaking() { --all; }
-    std::atomic<int>& all;
-  } speaking(speaking_);
+  const Speaking speaking(*this);
   if (closed_) return;
   try {
     for (char& c : text) {
@@ -40,8 +56,9 @@ void Recorder::record(Severity severity, TenantId tenant, const std::string& ten
 
 void Recorder::close() noexcept {
   closed_ = true;
-  while (speaking_ != 0) std::this_thread::yield();
-  sink_ = nullptr;
+  const int here = speaking_here();
+  while (speaking_ != here) std::this_thread::yield();
+  if (here == 0) sink_ = nullptr;
 }
 
 }  // namespace detail

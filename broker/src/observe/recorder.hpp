@@ -23,10 +23,22 @@ class Recorder {
   bool listening() const noexcept { return has_sink_ && !closed_; }
 
   // Ends the sink: when this returns, no thread is in it, nobody will call it, and what it held is
-  // given back. Not from within the sink.
+  // given back. Within the sink, this thread is left out, and what the sink holds stays.
   void close() noexcept;
+  // How often the calling thread is in the sink.
+  int speaking_here() const noexcept;
 
  private:
+  struct Speaking {
+    explicit Speaking(const Recorder& in) noexcept;
+    ~Speaking();
+    Speaking(const Speaking&) = delete;
+    Speaking& operator=(const Speaking&) = delete;
+    const Recorder& recorder;
+    const Speaking* const outer;
+  };
+  static constinit thread_local const Speaking* innermost_;
+
   RecordSink sink_;  // read by a thread that is counted in speaking_
   bool has_sink_ = false;
   mutable std::atomic<int> speaking_{0};

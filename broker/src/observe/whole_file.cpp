@@ -43,7 +43,8 @@ class PartFile {
       if (file_ < 0) fail(path_, errno);
       return;
     }
-    path_ = behind_links(path_);
+    // Absolute, because another thread may change the working folder before it is in place.
+    path_ = std::filesystem::absolute(behind_links(path_));
     name_ = path_.string() + ".XXXXXX";
     // The file that it replaces may be for its owner alone.
     struct stat replaced {};

@@ -78,9 +78,14 @@ Broker& Broker::operator=(Broker&& other) noexcept {
 
 Broker::~Broker() {
   if (impl_ == nullptr) return;
+  if (!impl_->is_makers()) {
+    abandon(std::move(impl_));
+    return;
+  }
   impl_->drop_left_instances();
   try {
-    const std::string alive = impl_->alive();
+    std::string alive = impl_->alive();
+    if (alive.empty() && impl_->is_in_record()) alive = "its records callback";
     if (alive.empty()) {
       close();
       return;
@@ -95,6 +100,12 @@ Broker::~Broker() {
 
 void Broker::close() {
   if (impl_ == nullptr) return;
+  if (!impl_->is_makers()) return abandon(std::move(impl_));
+  if (impl_->is_in_record()) {
+    throw Error(ErrorKind::wrong_state,
+                "the broker cannot be closed inside its records callback; close it when the "
+                "callback has returned");
+  }
   if (impl_->is_polling()) {
     throw Error(
         ErrorKind::wrong_state,

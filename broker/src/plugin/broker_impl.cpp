@@ -155,7 +155,7 @@ std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& pat
     tenant = std::make_shared<const TenantIdentity>(next_tenant_id(), library_name(canonical),
                                                     recorder_.recorder);
   }
-  auto library = std::make_shared<LoadedLibrary>(*this, tenant, canonical);
+  auto library = make_shared_by_maker<LoadedLibrary>(*this, tenant, canonical);
   libraries_[id] = library;
   return library;
 }
@@ -163,7 +163,7 @@ std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& pat
 std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
                                                     const TenantOptions& options) {
   static_cast<void>(driver());  // throws without one
-  auto tenant = std::make_shared<TenantImpl>(
+  auto tenant = make_shared_by_maker<TenantImpl>(
       *this,
       std::make_shared<const TenantIdentity>(next_tenant_id(), std::move(name), recorder_.recorder),
       options);
@@ -180,7 +180,7 @@ std::shared_ptr<TenantImpl> BrokerImpl::host_as_tenant() {
   static_cast<void>(driver());
   auto tenant = host_tenant_.lock();
   if (tenant == nullptr || tenant->is_closed()) {
-    tenant = std::make_shared<TenantImpl>(*this, host_, options_.host);
+    tenant = make_shared_by_maker<TenantImpl>(*this, host_, options_.host);
     const std::lock_guard lock(main_mutex_);
     host_tenant_ = tenant;
     host_handle_.reset();

@@ -23,6 +23,7 @@
 #include "plugin/library_file.hpp"
 #include "plugin/placer.hpp"
 #include "process/environment.hpp"
+#include "process/maker.hpp"
 
 namespace ctxbroker::detail {
 
@@ -38,6 +39,8 @@ class BrokerImpl final : private BusyTenants {
   BrokerImpl(const BrokerImpl&) = delete;
   BrokerImpl& operator=(const BrokerImpl&) = delete;
 
+  // False: a forked process has this copy, and leaves all of it alone.
+  bool is_makers() const noexcept { return maker_.is_this_process(); }
   const std::string& host_name() const noexcept { return options_.host_name; }
   const std::string& host_version() const noexcept { return options_.host_version; }
   const TenantIdentity& host() const noexcept { return *host_; }
@@ -81,6 +84,7 @@ class BrokerImpl final : private BusyTenants {
   void drop_left_instances() noexcept;
   void poll();                                              // see Broker::poll
   bool is_polling() const noexcept { return polls_ != 0; }  // a loss callback runs
+  bool is_in_record() const noexcept { return recorder_.recorder->speaking_here() != 0; }
   // One thread at a time calls [main] functions of plug-ins: the host's main one, or one that runs
   // a graph whose plug-ins have to be activated again. Such a function may lead to another one.
   std::recursive_mutex& main_mutex() noexcept { return main_mutex_; }
@@ -108,6 +112,7 @@ class BrokerImpl final : private BusyTenants {
   void report_losses();  // of all tenants: see TenantImpl
   void end_lost_contexts() noexcept;
 
+  const Maker maker_;
   KeptEnvironment environment_;  // as it was before plug-ins came in
   BrokerOptions options_;
   // Ends after all that speaks to the host. Threads of plug-ins may still own the recorder then.

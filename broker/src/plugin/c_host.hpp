@@ -97,6 +97,8 @@ ctxb_status answered(Body&& body) noexcept {
     return fail(CTXB_ERROR_OUT_OF_HOST_MEMORY, "out of host memory");
   } catch (const std::exception& error) {
     return fail(CTXB_ERROR, error.what());
+  } catch (...) {  // of a callback of the host's
+    return fail(CTXB_ERROR, "a callback threw something that is no std::exception");
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ctxbroker/device_memory.hpp"
+#include "ctxbroker/guard.hpp"
 #include "gate/rule.hpp"
 #include "ledger/holding.hpp"
 #include "plugin/access.hpp"
@@ -22,6 +23,13 @@ using ctxbroker::detail::give;
 using ctxbroker::detail::give_lease;
 
 static_assert(sizeof(Guard) <= sizeof(ctxb_guard) && alignof(Guard) <= alignof(ctxb_guard));
+
+// Lets ctxb_guard_leave do nothing. A C host has no destructor that runs once, so it may leave a
+// guard again, by which time the frame may be another guard's.
+void mark_left(ctxb_guard& guard) noexcept {
+  auto* const storage = new (&guard) ctxbroker::detail::GuardStorage;
+  storage->entered = false;
+}
 
 // Throws unless `kind` is a kind of thing that ctxb_tenant_held counts.
 void check_kind(const std::string& kind) {
@@ -225,11 +233,14 @@ ctxb_status ctxb_tenant_destroy_stream(ctxb_tenant* tenant, void* stream) {
 
 ctxb_status ctxb_tenant_enter(ctxb_tenant* tenant, int32_t device, const char* doing,
                               ctxb_guard* guard) {
+  if (guard != nullptr) mark_left(*guard);
   return answered(tenant != nullptr && guard != nullptr, "tenant or guard is null", [&] {
     new (guard) Guard(tenant->tenant, device, doing == nullptr ? "guard" : doing);
   });
 }
 
 void ctxb_guard_leave(ctxb_guard* guard) {
-  if (guard != nullptr) std::launder(reinterpret_cast<Guard*>(guard))->~Guard();
+  if (guard == nullptr) return;
+  std::launder(reinterpret_cast<Guard*>(guard))->~Guard();
+  mark_left(*guard);
 }

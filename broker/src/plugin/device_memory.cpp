@@ -5,6 +5,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "plugin/access.hpp"
+#include "plugin/broker_impl.hpp"
 #include "plugin/tenant_impl.hpp"
 
 namespace ctxbroker {
@@ -64,7 +65,8 @@ void DeviceMemory::reset() noexcept {
   const std::uint64_t address = detach();
   if (address == 0) return;
   try {
-    if (const auto tenant = tenant_.lock()) tenant->release(address);
+    const auto tenant = tenant_.lock();
+    if (tenant != nullptr && tenant->broker().is_makers()) tenant->release(address);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the tenant has given it back already
   }
 }

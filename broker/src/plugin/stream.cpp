@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "plugin/access.hpp"
+#include "plugin/broker_impl.hpp"
 #include "plugin/tenant_impl.hpp"
 
 namespace ctxbroker {
@@ -27,7 +28,8 @@ void Stream::reset() noexcept {
   CUstream const stream = detach();
   if (stream == nullptr) return;
   try {
-    if (const auto tenant = tenant_.lock()) tenant->destroy_stream(stream);
+    const auto tenant = tenant_.lock();
+    if (tenant != nullptr && tenant->broker().is_makers()) tenant->destroy_stream(stream);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the tenant has destroyed it already
   }
 }

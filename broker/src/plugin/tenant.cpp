@@ -6,6 +6,7 @@
 #include "context/guard_frame.hpp"
 #include "ctxbroker/error.hpp"
 #include "plugin/access.hpp"
+#include "plugin/broker_impl.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/tenant_impl.hpp"
 
@@ -100,7 +101,7 @@ std::uint64_t Tenant::strikes() const noexcept {
 }
 
 void Tenant::close() {
-  if (impl_ == nullptr) return;
+  if (impl_ == nullptr || !impl_->broker().is_makers()) return;
   if (identity_->id == host_tenant && impl_.use_count() > 1) {
     impl_.reset();  // the other handles of the host go on
   } else {

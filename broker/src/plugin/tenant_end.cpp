@@ -25,7 +25,7 @@ namespace ctxbroker::detail {
 void TenantImpl::end_lost_contexts() noexcept {
   if (gated() == nullptr || broker_.gate().mode != GateMode::before_driver) return;
   const std::lock_guard lock(mutex_);
-  if (closed_ || gated()->has_private_tables()) return;
+  if (closed_ || closing_by_ != std::thread::id() || gated()->has_private_tables()) return;
   for (const auto& lease : leases_) {
     if (lease.use_count() != 1 || !lease->lost() || lease->ended_early()) continue;
     lease->end_early([&] {
@@ -52,12 +52,12 @@ bool TenantImpl::wait_for(Lease& lease, CUstream stream) noexcept {
 // libraries. Things that are given back under work that does not end would be waited for without
 // end. It waits in the broker's streams, in the streams of the tenant's code that the gate knows,
 // and in the default streams of contexts that only this tenant uses.
-bool TenantImpl::wait_for_work() noexcept {
+bool TenantImpl::wait_for_work(const Leases& leases) noexcept {
   bool idle = true;
   const auto wait_for_streams_of = [&](const Holder& one) {
     for (const Holding& held : ledger().held_by(one)) {
       if (held.kind != Kind::stream || held.ended) continue;
-      for (const auto& lease : leases_) {
+      for (const auto& lease : leases) {
         if (lease->generation() != held.generation) continue;
         idle &= wait_for(*lease, reinterpret_cast<CUstream>(held.handle));
       }
@@ -65,7 +65,7 @@ bool TenantImpl::wait_for_work() noexcept {
   };
   try {
     wait_for_streams_of(holder());
-    for (const auto& lease : leases_) {
+    for (const auto& lease : leases) {
       idle &= !lease->is_hung();
       if (lease->kind() == LeaseKind::shared || lease->is_hung()) continue;
       if (lease->wait_for_default_streams(broker_.end_timeout()) != CUDA_ERROR_TIMEOUT) continue;
@@ -90,7 +90,7 @@ void TenantImpl::wait_for_other_devices(const Leases& leases, int device) noexce
 }
 
 void TenantImpl::close() {
-  std::vector<std::shared_ptr<LibraryImage>> libraries;
+  Leases leases;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
@@ -102,10 +102,19 @@ void TenantImpl::close() {
                       "the graph first",
                   {.tenant = identity_->name});
     }
+    leases = leases_;  // it gets no other ones while this thread waits
     close_to_users();
     closing_by_ = std::this_thread::get_id();
-    work_hangs_ = !wait_for_work();
-    for (const auto& lease : leases_) wait_for_other_devices(leases_, lease->device_ordinal());
+  }
+  // Not under the lock: others need it for a moment, as Broker::poll does, and functions that the
+  // work calls may ask the gate for a lease.
+  const bool hangs = !wait_for_work(leases);
+  for (const auto& lease : leases) wait_for_other_devices(leases, lease->device_ordinal());
+  leases.clear();
+  std::vector<std::shared_ptr<LibraryImage>> libraries;
+  {
+    const std::lock_guard lock(mutex_);
+    work_hangs_ = hangs;
     libraries.swap(libraries_);
   }
   // Not under the lock: destructors of the library may ask the gate for a lease.

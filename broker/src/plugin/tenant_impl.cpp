@@ -275,7 +275,8 @@ void TenantImpl::report_losses() {
   if (!options_.on_loss) return;
   const auto next = [&]() -> std::shared_ptr<Lease> {
     const std::lock_guard lock(mutex_);
-    if (closed_) return nullptr;  // its leases have ended, and were not lost
+    // Its leases end, and are not lost.
+    if (closed_ || closing_by_ != std::thread::id()) return nullptr;
     for (const auto& lease : leases_) {
       if (lease->state() == LeaseState::ready) continue;
       if (reported_losses_.insert(lease->generation()).second) return lease;

@@ -112,9 +112,9 @@ class TenantImpl final : private LeaseSource {
   bool report_what_is_left(const LibraryImage& library);
   std::vector<CUcontext> own_contexts();  // of its leases; likewise
   bool wait_for(Lease& lease, CUstream stream) noexcept;
-  bool wait_for_work() noexcept;
   std::string what_may_call_code();
   using Leases = std::vector<std::shared_ptr<Lease>>;
+  bool wait_for_work(const Leases& leases) noexcept;
   void wait_for_other_devices(const Leases& leases, int device) noexcept;
   // The holder of the things that the host makes for the tenant.
   Holder holder() const noexcept { return {.tenant = identity_->id, .origin = Origin::host_api}; }

@@ -48,8 +48,10 @@ ChildProgram::ChildProgram(const std::filesystem::path& program,
 }
 
 ChildProgram::~ChildProgram() {
-  if (child_ > 0) ::kill(-child_, SIGKILL);
-  end();
+  if (child_ > 0 && maker_.is_this_process()) {
+    ::kill(-child_, SIGKILL);
+    end();
+  }
   ::close(socket_);
 }
 

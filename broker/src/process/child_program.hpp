@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "process/maker.hpp"
+
 namespace ctxbroker::detail {
 
 // A status of waitpid in words: "signal 9 (Killed)", "status 1".
@@ -45,6 +47,7 @@ class ChildProgram {
   std::string end(std::chrono::milliseconds patience = std::chrono::milliseconds(100)) noexcept;
 
  private:
+  const Maker maker_;  // who may end the program
   int socket_ = -1;
   pid_t child_ = -1;
   std::string received_;

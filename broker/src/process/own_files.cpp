@@ -19,10 +19,18 @@ std::filesystem::path own_folder() {
   return path.empty() ? std::filesystem::path(info.dli_fname).parent_path() : path.parent_path();
 }
 
+// Found when the library is loaded: it may have been found by a relative path, and plug-ins may
+// change the working folder.
+const std::filesystem::path& folder_at_start() {
+  static const auto* const folder = new std::filesystem::path(own_folder());
+  return *folder;
+}
+[[maybe_unused]] const auto& found_at_start = folder_at_start();
+
 }  // namespace
 
 std::filesystem::path beside_this_library(const char* name) {
-  const auto folder = own_folder();
+  const auto& folder = folder_at_start();
   const auto above = folder.parent_path();
   const std::filesystem::path candidates[] = {folder / name, above / "lib" / name,
                                               above / "bin" / name,

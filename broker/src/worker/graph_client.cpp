@@ -12,6 +12,7 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/version.hpp"
+#include "graph/done_callback.hpp"
 #include "plugin/access.hpp"
 #include "plugin/base64.hpp"
 #include "plugin/broker_impl.hpp"
@@ -81,6 +82,15 @@ WorkerOptions worker_options(const WorkerGraphOptions& given,
     if (sink && type == record_notification) pass_record(sink, worker, data, bytes);
   };
   return options;
+}
+
+std::function<void(std::uint64_t)> on_done_of(const WorkerGraphOptions& given) {
+  return without_exceptions(given.graph.on_done, [sink = given.worker.records,
+                                                  worker =
+                                                      given.worker.name](const std::string& what) {
+    if (sink)
+      sink({std::chrono::system_clock::now(), Severity::error, host_tenant, worker, "graph", what});
+  });
 }
 
 // Completes the options with what holds for each process. The host may change its folder before the
@@ -160,7 +170,7 @@ GraphClient::GraphClient(WorkerGraphDescription description, WorkerGraphOptions 
     : description_(checked(std::move(description), options)),
       options_(completed(std::move(options))),
       in_charge_(std::make_shared<std::atomic<bool>>(role == Role::in_charge)),
-      done_jobs_(std::make_shared<DoneJobs>(options_.graph.on_done)),
+      done_jobs_(std::make_shared<DoneJobs>(on_done_of(options_))),
       worker_(worker_options(options_, in_charge_, done_jobs_)),
       lent_devices_(std::make_shared<LentDevices>(*this)),
       flights_(options_.graph.jobs_in_flight),

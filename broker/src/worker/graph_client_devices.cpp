@@ -172,7 +172,7 @@ WorkerDeviceBuffer& WorkerDeviceBuffer::operator=(WorkerDeviceBuffer&& other) no
   return *this;
 }
 WorkerDeviceBuffer::~WorkerDeviceBuffer() {
-  if (!memory_) return;
+  if (!memory_ || !memory_->maker.is_this_process()) return;
   memory_->is_over = true;
   if (memory_->jobs != 0) return;
   if (const auto owner = memory_->owner.lock()) owner->client.take_back(*memory_);

@@ -20,6 +20,7 @@
 #include "graph/rectangle.hpp"
 #include "graph/wiring.hpp"
 #include "observe/recorder.hpp"
+#include "process/maker.hpp"
 #include "worker/graph_segment.hpp"
 #include "worker/grouping.hpp"
 #include "worker/packet.hpp"
@@ -40,6 +41,8 @@ class GroupedGraph {
   }
   GroupedGraph(const GroupedGraph&) = delete;
   GroupedGraph& operator=(const GroupedGraph&) = delete;
+  // False: a forked process has this copy, and leaves all of it alone.
+  bool is_makers() const noexcept { return maker_.is_this_process(); }
 
   // The place of a node.
   struct Place {
@@ -78,6 +81,7 @@ class GroupedGraph {
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const WorkerJobEvents& events);
 
  private:
+  const Maker maker_;
   // One process, once for each frame that others need of it: a node of wiring_.
   struct Step {
     std::vector<Index> feeds;      // of each input that the process asks for: the feed of the node

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "process/child.hpp"
+#include "process/maker.hpp"
 
 namespace ctxbroker::detail {
 
@@ -16,6 +17,7 @@ struct LentDevices;
 
 struct LentDevice {
   std::weak_ptr<LentDevices> owner;  // it ends with its graph
+  const Maker maker;
   std::uint64_t handle = 0;
   std::uint64_t address = 0, bytes = 0;
   int device = 0;

@@ -18,6 +18,7 @@
 #include "plugin/foreign_text.hpp"
 #include "process/child_program.hpp"
 #include "process/environment.hpp"
+#include "process/maker.hpp"
 #include "process/own_files.hpp"
 #include "worker/worker_impl.hpp"
 
@@ -129,6 +130,8 @@ class MpsKeeper {
   }
   ~MpsKeeper() { end(); }
 
+  // False: a forked process has this copy, and leaves the server alone.
+  bool is_makers() const noexcept { return maker_.is_this_process(); }
   std::string variable() const { return std::string(pipe_variable) + folder_.pipes().string(); }
 
  private:
@@ -160,6 +163,7 @@ class MpsKeeper {
     program_.end(keeper_patience);
   }
 
+  const Maker maker_;
   MpsFolder folder_;
   ChildProgram program_;
 };
@@ -182,8 +186,14 @@ MpsServer::MpsServer(const MpsServerOptions& options) {
 }
 
 MpsServer::MpsServer(MpsServer&&) noexcept = default;
-MpsServer& MpsServer::operator=(MpsServer&&) noexcept = default;
-MpsServer::~MpsServer() = default;
+MpsServer& MpsServer::operator=(MpsServer&& other) noexcept {
+  const MpsServer old(std::move(*this));
+  keeper_ = std::move(other.keeper_);
+  return *this;
+}
+MpsServer::~MpsServer() {
+  if (keeper_ != nullptr && !keeper_->is_makers()) detail::keep_for_ever(keeper_.release());
+}
 
 std::string MpsServer::variable() const {
   return keeper_->variable();

@@ -50,6 +50,7 @@ constinit thread_local std::string* failure = nullptr;
 
 // One in a process: the module's calls come without an object.
 struct Serving {
+  const pid_t process = ::getpid();
   Hello hello;
   std::string module_path;
   Mapping memory;
@@ -275,8 +276,13 @@ std::string give_up(const Hello& hello) {
   return {};
 }
 
+// The host shares the memory with this process alone, and not with those that it forks.
+void tell_memory_is_short() noexcept {
+  if (::getpid() == serving->process) serving->channel->control().memory_short = 1;
+}
+
 void memory_is_short() {
-  serving->channel->control().memory_short = 1;
+  tell_memory_is_short();
   throw std::bad_alloc();
 }
 
@@ -305,7 +311,7 @@ struct sigaction before_abort, before_segv;
 
 // A plug-in may have an operator new of its own, or use malloc and not look at the result.
 void at_crash(int signal, siginfo_t* info, void* /*context*/) {
-  if (is_at_memory_limit()) serving->channel->control().memory_short = 1;
+  if (is_at_memory_limit()) tell_memory_is_short();
   ::sigaction(signal, signal == SIGABRT ? &before_abort : &before_segv, nullptr);
   if (info->si_code <= 0) std::raise(signal);  // a fault comes again by itself
 }

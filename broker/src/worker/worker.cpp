@@ -21,8 +21,7 @@ const char* to_string(WorkerExitCause cause) noexcept {
   return detail::name_of(names, cause);
 }
 
-Worker::Worker(WorkerOptions options)
-    : impl_(std::make_shared<detail::WorkerImpl>(std::move(options))) {}
+Worker::Worker(WorkerOptions options) : impl_(detail::WorkerImpl::make(std::move(options))) {}
 Worker::Worker(Worker&&) noexcept = default;
 Worker& Worker::operator=(Worker&& other) noexcept {
   if (this != &other) {
@@ -88,7 +87,7 @@ WorkerBuffer& WorkerBuffer::operator=(WorkerBuffer&& other) noexcept {
   return *this;
 }
 WorkerBuffer::~WorkerBuffer() {
-  if (!block_) return;
+  if (!block_ || !block_->maker.is_this_process()) return;
   block_->is_over = true;
   if (block_->jobs != 0) return;
   if (const auto owner = block_->find_owner()) owner->take_back(*block_);

@@ -26,6 +26,7 @@ void WorkerImpl::stop(const Process& process) {
   } else if (is_answered && stopped.status < 0) {
     tell(Severity::error, "the module's stop failed: " + take_message(stopped.text.data()));
   }
+  if (is_in_callback()) return;  // nobody else would notice that it ends
   const auto wait_until = [&](Clock::time_point time_point) {
     Lock lock(mutex_);
     return changed_.wait_until(lock, time_point, [&] { return process->ended; });
@@ -37,7 +38,20 @@ void WorkerImpl::stop(const Process& process) {
   wait_until(Clock::now() + end_patience);
 }
 
+void WorkerImpl::end(WorkerImpl* worker) noexcept {
+  if (!worker->maker_.is_this_process()) return keep_for_ever(worker);
+  worker->close();
+  if (worker->is_in_callback()) {
+    worker->ends_with_thread_ = true;
+    worker->supervisor_.detach();
+    return;
+  }
+  if (worker->supervisor_.joinable()) worker->supervisor_.join();  // it was closed in a callback
+  delete worker;
+}
+
 void WorkerImpl::close() noexcept {
+  if (!maker_.is_this_process()) return;
   Process process;
   {
     const Lock lock(mutex_);
@@ -63,7 +77,7 @@ void WorkerImpl::close() noexcept {
   if (process) ::syscall(SYS_pidfd_send_signal, process->pidfd.get(), SIGKILL, nullptr, 0);
   process.reset();
   wake();
-  if (supervisor_.joinable()) supervisor_.join();
+  if (supervisor_.joinable() && !is_in_callback()) supervisor_.join();
   constexpr std::chrono::seconds patience{1};  // those that need longer are left behind
   closer_->wait(patience);
   recorder_.close();

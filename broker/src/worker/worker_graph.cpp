@@ -41,8 +41,14 @@ std::optional<WorkerGrouping> parse_worker_grouping(std::string_view text) noexc
 WorkerGraph::WorkerGraph(WorkerGraphDescription description, const WorkerGraphOptions& options)
     : impl_(std::make_unique<detail::GroupedGraph>(std::move(description), options)) {}
 WorkerGraph::WorkerGraph(WorkerGraph&&) noexcept = default;
-WorkerGraph& WorkerGraph::operator=(WorkerGraph&&) noexcept = default;
-WorkerGraph::~WorkerGraph() = default;
+WorkerGraph& WorkerGraph::operator=(WorkerGraph&& other) noexcept {
+  const WorkerGraph old(std::move(*this));
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+WorkerGraph::~WorkerGraph() {
+  if (impl_ != nullptr && !impl_->is_makers()) detail::keep_for_ever(impl_.release());
+}
 
 const DriverInfo& WorkerGraph::driver() const& {
   return impl_->parts().front()->driver();

@@ -86,15 +86,18 @@ WorkerImpl::WorkerImpl(WorkerOptions options)
   }
   polled_.reserve(most_polled);
   try {
-    supervisor_ = start_own_thread([this] { supervise(); });
+    supervisor_ = start_own_thread([this] {
+      supervise();
+      if (ends_with_thread_) delete this;
+    });
   } catch (const std::system_error& error) {
     throw system_failure(error.code().value(),
                          std::string("no worker can be looked after: a thread: ") + error.what());
   }
 }
 
-WorkerImpl::~WorkerImpl() {
-  close();
+std::shared_ptr<WorkerImpl> WorkerImpl::make(WorkerOptions options) {
+  return {new WorkerImpl(std::move(options)), &WorkerImpl::end};
 }
 
 void WorkerImpl::request_kill(WorkerProcess& process, WorkerExitCause cause,
@@ -187,10 +190,19 @@ void WorkerImpl::refuse(const std::string& why) {
 }
 
 void WorkerImpl::start() {
+  check_maker();
   static_cast<void>(ready_process(true));
 }
 
+void WorkerImpl::check_maker() const {
+  if (maker_.is_this_process()) return;
+  throw refused(options_.name,
+                "this process was forked, and the worker is of the process that forked it; make a "
+                "new Worker here");
+}
+
 WorkerImpl::Process WorkerImpl::present_process(Absent absent) {
+  check_maker();
   if (absent == Absent::start) return ready_process(false);
   const Lock lock(mutex_);
   if (state_ == WorkerState::ready) return process_;
@@ -203,7 +215,7 @@ WorkerImpl::Process WorkerImpl::ready_process(bool asked_by_host) {
   {
     Lock lock(mutex_);
     // A call from a callback would wait for the thread that runs it.
-    if (std::this_thread::get_id() == supervisor_.get_id()) {
+    if (is_in_callback()) {
       throw refused(options_.name, "a callback of this worker must not call it");
     }
     const bool settled = changed_.wait_for(lock, options_.start_timeout + end_patience, [&] {
@@ -375,7 +387,7 @@ void WorkerImpl::take_back(const LentBlock& block) noexcept {
       const Lock lock(mutex_);
       if (state_ == WorkerState::ready) process = process_;
     }
-    if (!process || std::this_thread::get_id() == supervisor_.get_id()) return;
+    if (!process || is_in_callback()) return;
     const BlockName name{block.handle, block.memory.bytes()};
     own_call(process, {take_back_type, block.handle, &name, sizeof name}, nullptr, 0,
              Clock::now() + options_.call_timeout);
@@ -438,6 +450,7 @@ int WorkerImpl::process_id() const {
 }
 
 void WorkerImpl::kill(const std::string& reason) {
+  if (!maker_.is_this_process()) return;
   Process process;
   {
     const Lock lock(mutex_);
@@ -445,7 +458,7 @@ void WorkerImpl::kill(const std::string& reason) {
   }
   if (!process) return;
   request_kill(*process, WorkerExitCause::by_host, "the host ended it: " + reason);
-  if (std::this_thread::get_id() == supervisor_.get_id()) return;
+  if (is_in_callback()) return;
   Lock lock(mutex_);
   changed_.wait_for(lock, end_patience, [&] { return process->ended; });
 }

@@ -39,6 +39,7 @@
 #include "ctxbroker/worker.hpp"
 #include "observe/recorder.hpp"
 #include "process/foreign_descriptor.hpp"
+#include "process/maker.hpp"
 #include "worker/host_channel.hpp"
 #include "worker/packet.hpp"
 
@@ -51,6 +52,7 @@ constexpr std::chrono::seconds end_patience{3};   // longer, of who waits for su
 constexpr std::size_t most_polled = 4;            // by supervision, besides leaving processes
 
 struct LentBlock {
+  const Maker maker;
   std::mutex mutex;                 // for the owner
   std::weak_ptr<WorkerImpl> owner;  // a graph's stand-by takes it over
   std::atomic<std::uint64_t> handle{0};
@@ -110,8 +112,9 @@ struct WorkerProcess {
 
 class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
  public:
-  explicit WorkerImpl(WorkerOptions options);
-  ~WorkerImpl();
+  static std::shared_ptr<WorkerImpl> make(WorkerOptions options);
+  WorkerImpl(const WorkerImpl&) = delete;
+  WorkerImpl& operator=(const WorkerImpl&) = delete;
 
   void start();
   // Ends the process that there is, because an answer of its cannot be right.
@@ -139,6 +142,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   int process_id() const;
   void kill(const std::string& reason);
   void pardon();
+  // Also in a callback, where it does not wait for the process.
   void close() noexcept;
   // Takes over what is known of the processes of another worker, which this one replaces, and says
   // so in `in_charge`. Returns false, and does nothing, when its own process has ended.
@@ -150,10 +154,20 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   void tell(Severity severity, std::string text) const;
 
  private:
+  explicit WorkerImpl(WorkerOptions options);
+  ~WorkerImpl() = default;
+  // Ends it. In a callback, its thread destroys it when it has left the callback. A forked process
+  // leaves all of it alone.
+  static void end(WorkerImpl* worker) noexcept;
+  bool is_in_callback() const noexcept {
+    return std::this_thread::get_id() == supervisor_.get_id();
+  }
+
   using Lock = std::unique_lock<std::mutex>;
   using Process = std::shared_ptr<WorkerProcess>;
 
   // Calls.
+  void check_maker() const;  // throws Error in a forked process
   Process ready_process(bool asked_by_host);
   Process present_process(Absent absent);
   Process start_process();
@@ -196,6 +210,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   std::string quarantine_in_words() const;
   void wake() const noexcept;
 
+  const Maker maker_;
   const WorkerOptions options_;
   const Shape shape_;
   Recorder recorder_;
@@ -221,7 +236,8 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   std::array<std::pair<std::uint64_t, Descriptor>, 16> descriptors_;
   std::size_t next_descriptor_ = 0;
 
-  std::thread supervisor_;  // the last member: it uses all others
+  bool ends_with_thread_ = false;  // supervision only
+  std::thread supervisor_;         // the last member: it uses all others
 };
 
 // Names a message of this type: "message 3", "the module's start", "a job".

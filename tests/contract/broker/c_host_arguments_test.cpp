@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <cstddef>
+#include <cstring>
 
 #include "ctxbroker/host.h"
+#include "support/driver_by_name.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -18,8 +20,65 @@ class CHostArgumentsTest : public ::testing::Test {
   }
   void TearDown() override { EXPECT_EQ(ctxb_broker_close(broker), CTXB_OK); }
 
+  ctxb_tenant* open() {
+    ctxb_tenant_options options{};
+    options.size = sizeof options;
+    options.lease = CTXB_LEASE_PRIVATE;
+    ctxb_tenant* tenant = nullptr;
+    EXPECT_EQ(ctxb_tenant_open(broker, "x", &options, &tenant), CTXB_OK) << ctxb_last_error();
+    return tenant;
+  }
+
   ctxb_broker* broker = nullptr;
 };
+
+// The second call once ended the guard that had taken over the first one's frame.
+TEST_F(CHostArgumentsTest, GuardThatIsLeftTwiceLeavesTheNextGuardAlone) {
+  ctxb_tenant* const one = open();
+  ctxb_tenant* const other = open();
+  ctxb_guard first, second;
+  ASSERT_EQ(ctxb_tenant_enter(one, 0, "first", &first), CTXB_OK);
+  ctxb_guard_leave(&first);
+  ASSERT_EQ(ctxb_tenant_enter(other, 0, "second", &second), CTXB_OK);
+  const CUcontext inside = current();
+  for (int times = 0; times < 3; ++times) ctxb_guard_leave(&first);
+  EXPECT_EQ(current(), inside);
+  ctxb_guard_leave(&second);
+  ctxb_guard_leave(&second);
+  EXPECT_EQ(current(), nullptr);
+  EXPECT_EQ(ctxb_tenant_close(one), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(ctxb_tenant_close(other), CTXB_OK) << ctxb_last_error();
+}
+
+TEST_F(CHostArgumentsTest, GuardThatCouldNotBeEnteredIsLeftWithoutAnEffect) {
+  ctxb_tenant* const tenant = open();
+  ctxb_guard guard;
+  std::memset(&guard, 0x5A, sizeof guard);
+  EXPECT_EQ(ctxb_tenant_enter(nullptr, 0, "x", &guard), CTXB_ERROR_INVALID_ARGUMENT);
+  ctxb_guard_leave(&guard);
+  std::memset(&guard, 0x5A, sizeof guard);
+  EXPECT_EQ(ctxb_tenant_enter(tenant, 99, "x", &guard), CTXB_ERROR_UNAVAILABLE);
+  ctxb_guard_leave(&guard);
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK) << ctxb_last_error();
+}
+
+// C++ code can be behind the callbacks.
+TEST_F(CHostArgumentsTest, CallbackThatThrowsAnythingIsAnError) {
+  ctxb_tenant_options options{};
+  options.size = sizeof options;
+  options.on_loss = [](void*, const ctxb_lease_loss*) { throw 5; };
+  ctxb_tenant* tenant = nullptr;
+  ASSERT_EQ(ctxb_tenant_open(broker, "x", &options, &tenant), CTXB_OK) << ctxb_last_error();
+  ctxb_lease_info info{};
+  info.size = sizeof info;
+  ASSERT_EQ(ctxb_tenant_lease(tenant, 0, &info), CTXB_OK);
+  ASSERT_EQ(ctxb_tenant_force_loss(tenant, 0, "a test"), CTXB_OK);
+  EXPECT_EQ(ctxb_broker_poll(broker), CTXB_ERROR);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("a callback threw"));
+  const auto throws = [](void*, const char*, uint64_t) -> ctxb_status { throw 7; };
+  EXPECT_EQ(ctxb_broker_write_metrics(broker, throws, nullptr), CTXB_ERROR);
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
+}
 
 // What could be taken for a mistake is one: nothing is guessed, and nothing is left out.
 TEST_F(CHostArgumentsTest, NoBadArgumentSucceeds) {

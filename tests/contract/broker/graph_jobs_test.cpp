@@ -19,6 +19,7 @@
 namespace ctxbroker {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -320,6 +321,21 @@ TEST_F(BrokerTest, TheHostIsToldOfEachJobOnce) {
   }
   EXPECT_EQ(told.size(), last);
   for (const auto& [job, times] : told) EXPECT_EQ(times, 1) << job;
+}
+
+// The callback runs on the driver's threads, where an exception would end the process.
+TEST_F(BrokerTest, ExceptionOfTheHostsCallbackIsRecordedAndTheJobsGoOn) {
+  PluginInstance filter = active("affine");
+  GraphOptions options;
+  options.on_done = [](std::uint64_t job) {
+    if (job == 2) throw 3;
+    throw std::runtime_error("the host's own");
+  };
+  Graph graph(broker, {&filter}, test_sizes, options);
+  float sample[4] = {};
+  for (int job = 0; job < 2; ++job) graph.process(sample, sample, pixel(1));
+  EXPECT_THAT(said("graph"), Contains(HasSubstr("on_done threw for job 1: the host's own")));
+  EXPECT_THAT(said("graph"), Contains(HasSubstr("on_done threw for job 2: something")));
 }
 
 // A host that is woken up looks at once, when the call that told it has not returned yet.

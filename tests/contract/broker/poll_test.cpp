@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "broker_fixture.hpp"
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/stream.hpp"
+#include "support/driver_by_name.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -197,6 +199,38 @@ TEST_F(PollTest, TenantClosesWhileAnotherThreadReadsTheLeases) {
   EXPECT_EQ(host.lease().state, LeaseState::ready);
 }
 
+// A close waits for the tenant's work, and the host polls once for each block of its own.
+TEST_F(PollTest, NoPollWaitsForAnotherThreadsClose) {
+  BrokerOptions patient = options();
+  patient.end_timeout = too_long;
+  Broker own = Broker::open(patient);
+  TenantOptions with;
+  with.on_loss = [](const LeaseLoss&) {};
+  Tenant tenant = own.open_tenant("busy", with);
+  static std::atomic<bool> release;
+  release = false;
+  CUstream const stream = tenant.create_stream();
+  tenant.run(0, [&] {
+    check_driver_call("cuLaunchHostFunc", stream, CUhostFn([](void*) {
+                        while (!release) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                      }),
+                      static_cast<void*>(nullptr));
+  });
+  std::atomic<bool> is_closed{false};
+  std::thread closer([&] {
+    tenant.close();
+    is_closed = true;
+  });
+  for (int block = 0; block < 200; ++block) {
+    own.poll();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_FALSE(is_closed) << "the polls have waited for it";
+  release = true;
+  closer.join();
+  EXPECT_TRUE(is_closed);
+}
+
 TEST_F(PollTest, TheHostCannotCloseItsTenantInACallbackWhileAThreadIsInside) {
   std::optional<Tenant> host;
   BrokerOptions wanted = options();
@@ -213,6 +247,22 @@ TEST_F(PollTest, TheHostCannotCloseItsTenantInACallbackWhileAThreadIsInside) {
   EXPECT_EQ(host->lease().state, LeaseState::ready);
   host->close();
   host.reset();
+}
+
+// The broker would end under the functions that write the record.
+TEST(RecordsCallback, BrokerIsNotClosedInIt) {
+  std::optional<Broker> broker;
+  std::string refusal;
+  BrokerOptions options;
+  options.records = [&](const Record&) {
+    if (!broker || !refusal.empty()) return;
+    refusal = "none";
+    refusal = error_text(ErrorKind::wrong_state, [&] { broker->close(); });
+  };
+  broker = Broker::open(options);
+  broker->open_tenant("any").lease();
+  EXPECT_THAT(refusal, HasSubstr("inside its records callback"));
+  broker->close();
 }
 
 }  // namespace

@@ -8,8 +8,10 @@
 
 #include <chrono>
 #include <future>
+#include <optional>
 #include <thread>
 
+#include "ctxbroker/device_memory.hpp"
 #include "gate/gate.hpp"
 #include "gate/held.hpp"
 #include "gate/rule.hpp"
@@ -130,6 +132,30 @@ TEST_F(ForkedProcessTest, TheFirstProcessKeepsItsRules) {
     EXPECT_TRUE(detail::ledger().find_memory_at(memory).has_value()) << "a rule has booked it";
     check_driver_call("cuMemFree_v2", memory);
   });
+}
+
+// The objects of the first process stay its own. Their locks may be held by a thread of it.
+TEST_F(ForkedProcessTest, ObjectsThatEndThereWaitForNobody) {
+  static_cast<void>(tenant.create_stream());  // the ledger is looked through for it
+  std::optional<DeviceMemory> memory(std::in_place, tenant, 4096);
+  std::optional<Tenant> own(std::move(tenant));
+  std::optional<Broker> its(std::move(broker));
+  pid_t child = -1;
+  {
+    const LockedLedger locked(detail::Access::of(*own)->lease(0).generation());
+    child = ::fork();
+    if (child == 0) {
+      memory.reset();
+      own.reset();
+      its.reset();
+      ::_exit(0);
+    }
+  }
+  EXPECT_EQ(wait_for(child), 0);
+  EXPECT_EQ(own->memory_bytes(), 4096U) << "the first process has it still";
+  memory.reset();
+  own->close();
+  its->close();
 }
 
 // Does what a plug-in does that forks inside one of its functions, and returns from it.

@@ -151,6 +151,53 @@ TEST_F(FailureTest, ACrashNamesThePluginAndLeavesAReport) {
   EXPECT_EQ(listed.signal, 0);
 }
 
+class HelperProcessTest : public FailureTest, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, HelperProcessTest,
+                         testing::Values("fork_term", "fork_abort", "fork_segv", "fork_exit"),
+                         [](const auto& test) { return std::string(test.param); });
+
+// A process that a plug-in forks inherits the handlers.
+TEST_P(HelperProcessTest, ItsEndIsNotTheEndOfTheCommand) {
+  Environment environment = signals_stay_signals;
+  environment.emplace_back("CTXB_TEST_CRASH", std::string("process:") + GetParam());
+  run_well(image(library("crashes")), environment);
+  EXPECT_EQ(report()["success"], true);
+  EXPECT_EQ(folder.names().size(), 3U) << "the input, the output and the report";
+}
+
+TEST_F(FailureTest, APluginThatCallsExitIsNamedAndIsNoSuccess) {
+  const Ended ended = run(image(library("crashes")), {{"CTXB_TEST_CRASH", "process:exit"}});
+  EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::plugin));
+  EXPECT_THAT(ended.errors,
+              ContainsRegex("plug-in com\\.example\\.test\\.crashes \\([^ ]*crashes\\.so\\), in "
+                            "process, ended the process with exit"));
+  EXPECT_EQ(report()["exit_code"], static_cast<int>(ExitCode::plugin));
+  EXPECT_EQ(report()["error"]["kind"], "plugin-failed");
+  EXPECT_EQ(folder.names().size(), 2U) << "the input and the report";
+}
+
+// The paths and the permissions are meant as they were when the command began.
+TEST_F(FailureTest, APluginThatChangesTheFolderOrTheUmaskChangesNoOutput) {
+  Start start;
+  start.arguments = {"image",         "in.png",           "-o",      "out.png",
+                     "--plugin",      library("crashes"), "--json",  "r.json",
+                     "--save-preset", "p.json",           "--trace", "t.json"};
+  png("in.png", 40, 3);
+  start.wrapper = "cd '" + at("") + "'; umask 027";
+  for (const char* change : {"none", "chdir", "umask"}) {
+    start.environment = {{"CTXB_TEST_CRASH", std::string("process:") + change}};
+    const Ended ended = run_sample_host(start);
+    EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+    EXPECT_EQ(folder.names().size(), 5U) << change;
+    for (const char* name : {"out.png", "r.json", "t.json"}) {
+      EXPECT_EQ(static_cast<int>(std::filesystem::status(folder / name).permissions()), 0640)
+          << name << " after " << change;
+      std::filesystem::remove(folder / name);
+    }
+    std::filesystem::remove(folder / "p.json");
+  }
+}
+
 // The first one, and at the end how many there were.
 TEST_F(FailureTest, StrikesAreShownOnceWithTheirNumber) {
   // Each of them leaves memory behind when it ends.

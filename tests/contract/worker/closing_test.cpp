@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker that ends badly when the host closes it: its end is told like any other one.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
 
 #include "worker_fixture.hpp"
 
@@ -88,6 +95,76 @@ TEST_F(WorkerTest, FailedStopIsTold) {
   worker.close();
   EXPECT_THAT(records(), Contains("error hostile: the module's stop failed: thrown in stop"));
   EXPECT_EQ(worker.exits(), 0U);
+}
+
+// A host forks to start a tool, and the child ends its copies of the host's objects.
+TEST_F(WorkerTest, ForkedProcessThatEndsItsCopyLeavesTheWorkerAlone) {
+  auto worker = std::make_unique<Worker>(options());
+  std::optional<WorkerBuffer> buffer(worker->lend(4096));
+  const int id = worker->process_id();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    buffer.reset();
+    worker->kill("it is not this process's");
+    worker.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(say(*worker, Act::echo, "still there"), "still there");
+  EXPECT_EQ(worker->process_id(), id);
+  EXPECT_EQ(worker->exits(), 0U);
+  EXPECT_TRUE(worker->is_lent(buffer->handle(), buffer->bytes()));
+}
+
+TEST_F(WorkerTest, ForkedProcessIsToldThatTheWorkerIsNotItsOwn) {
+  Worker worker(options());
+  worker.start();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string text = error_of(ErrorKind::wrong_state, [&] { say(worker, Act::echo, "x"); });
+    ::_exit(text.find("this process was forked") == std::string::npos ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// Its thread cannot wait for itself.
+TEST_F(WorkerTest, HostMayEndAWorkerInsideItsCallbacks) {
+  std::size_t number = 0;
+  for (const bool is_reset : {false, true}) {
+    std::unique_ptr<Worker> worker;
+    const auto end = [&] { is_reset ? worker.reset() : worker->close(); };
+    WorkerOptions with = options();
+    with.on_exit = [&, tell = with.on_exit](const WorkerExit& exit) {
+      end();
+      tell(exit);
+    };
+    worker = std::make_unique<Worker>(with);
+    worker->start();
+    ::kill(worker->process_id(), SIGKILL);
+    wait_for_end(++number);
+    EXPECT_EQ(worker == nullptr, is_reset);
+  }
+}
+
+TEST_F(WorkerTest, HostMayEndAWorkerInsideItsRecords) {
+  std::atomic<bool> is_closed{false};
+  std::unique_ptr<Worker> worker;
+  WorkerOptions with = options();
+  with.records = [&](const Record& record) {
+    if (record.severity != Severity::error || is_closed) return;
+    worker->close();
+    is_closed = true;
+  };
+  worker = std::make_unique<Worker>(with);
+  worker->start();
+  ::kill(worker->process_id(), SIGKILL);
+  wait_for_end();
+  EXPECT_TRUE(is_closed);
+  EXPECT_STREQ(to_string(worker->state()), "closed");
 }
 
 TEST_F(WorkerTest, PeacefulCloseIsNoExit) {

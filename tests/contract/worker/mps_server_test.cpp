@@ -3,12 +3,14 @@
 // fails in each way, and nothing is left of it. graph_mps_test.cpp has workers under one.
 #include "ctxbroker/mps_server.hpp"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -43,6 +45,23 @@ void expect_nothing_left(const FakeMps& fake) {
 
 std::string failure(ErrorKind kind, const MpsServerOptions& options) {
   return error_of(kind, [&] { MpsServer server(options); });
+}
+
+TEST(MpsServer, ForkedProcessThatEndsItsCopyLeavesTheServerAlone) {
+  const FakeMps fake;
+  auto server = std::make_unique<MpsServer>(fake.options());
+  const std::vector<int> alive = fake.alive();
+  ASSERT_FALSE(alive.empty());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    server.reset();
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(fake.alive(), alive);
+  EXPECT_EQ(fake.folders(), 1U);
+  server.reset();
+  expect_nothing_left(fake);
 }
 
 TEST(MpsServer, StartsAndEnds) {
