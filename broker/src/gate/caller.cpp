@@ -11,7 +11,7 @@
 
 #include "context/guard.hpp"
 #include "gate/code_map.hpp"
-#include "process/read_word.hpp"
+#include "gate/thread_object.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -52,11 +52,11 @@ ThreadStart start_of_this_thread() noexcept {
   return {true, reinterpret_cast<const void*>(start[0]), start[1]};
 }
 
-// std::thread starts a function of the C++ library with an object whose class is the code's that
-// has made it. The object may be gone at the thread's end.
-GatedTenant* owner_of_argument(std::uintptr_t argument) noexcept {
-  const std::uintptr_t its_class = class_of_object(argument);
-  return its_class != 0 ? owner_of_code(reinterpret_cast<const void*>(its_class)).tenant : nullptr;
+// std::thread starts a function of the C++ library with an object whose class, or whose function,
+// is the code's that has made it. The object may be gone at the thread's end.
+GatedTenant* owner_of(const ThreadObject& object) noexcept {
+  const std::uintptr_t code = object.function != 0 ? object.function : object.its_class;
+  return code != 0 ? owner_of_code(reinterpret_cast<const void*>(code)).tenant : nullptr;
 }
 
 void find_stack() noexcept {
@@ -120,7 +120,8 @@ Walk walk_callers() noexcept {
 }
 
 // The thread is the tenant's in whose code it started. Where the C++ library started it, the object
-// that it got tells that, or else the outermost caller. The main thread is the host's.
+// that it got tells that, or else the outermost caller. At the thread's end, when the object is
+// gone, it stays whose it was. The main thread is the host's.
 void decide_thread() noexcept {
   if (thread.stack_end == nullptr) find_stack();
   thread.is_decided = true;
@@ -129,8 +130,11 @@ void decide_thread() noexcept {
   const CodeOwner code = start.is_known ? owner_of_code(start.function) : CodeOwner{nullptr, true};
   GatedTenant* owner = code.tenant;
   if (code.starts_threads) {
-    owner = owner_of_argument(start.argument);
+    const ThreadObject object = read_thread_object(start.argument);
+    owner = owner_of(object);
     if (owner == nullptr) owner = walk_callers().starter;
+    const bool is_ending = object.its_class == 0;
+    if (owner == nullptr && is_ending && thread.owner != nullptr && has_code(*thread.owner)) return;
   }
   if (owner != nullptr && owner != thread.owner) thread.opening = owner->openings();
   thread.owner = owner;

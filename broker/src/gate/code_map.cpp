@@ -11,9 +11,9 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
-#include <string_view>
 #include <utility>
 
+#include "gate/common_libraries.hpp"
 #include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
@@ -26,30 +26,14 @@ struct Object {
   std::string path;                 // addresses are reused
   std::vector<GatedTenant*> users;  // several, for which it is without a tenant
   bool was_hosts = false;           // until the tenant adopted it
+  bool is_leaving = false;          // it may be gone, and its addresses somebody else's
 };
 
-constexpr std::string_view thread_starters[] = {"libc.so.6", "libpthread.so.0", "libstdc++.so.6",
-                                                "libc++.so.1"};
-
-// The beginnings of the names of libraries that call functions that anybody has given them: when a
-// thread starts or ends, a timer expires, the process exits.
-constexpr std::string_view callers_for_others[] = {"ld-linux",
-                                                   "linux-vdso.so.",
-                                                   "libc.so.",
-                                                   "libpthread.so.",
-                                                   "librt.so.",
-                                                   "libanl.so.",
-                                                   "libgcc_s.so.",
-                                                   "libgomp.so",
-                                                   "libomp.so",
-                                                   "libiomp5.so",
-                                                   "libstdc++.so.",
-                                                   "libc++.so.",
-                                                   "libc++abi.",
-                                                   "libasan.so",
-                                                   "libtsan.so",
-                                                   "libcuda.so",
-                                                   "libctxbroker_software_device.so"};
+// A library that is being loaded for a tenant.
+struct Arrival {
+  GatedTenant* tenant;
+  std::string path;  // empty: it brings nothing with it
+};
 
 struct Map {
   std::recursive_mutex loading;  // held around each load and unload: taken before `lock`
@@ -58,7 +42,7 @@ struct Map {
   std::shared_mutex lock;
   std::vector<Object> objects;                  // by address
   std::atomic<unsigned long long> changes = 0;  // when they were looked at
-  GatedTenant* changing = nullptr;
+  std::vector<Arrival> arrivals;                // the innermost is the last
 };
 Map& map() {
   static auto* const one = new Map;  // never ended: asked until the process ends
@@ -77,7 +61,7 @@ std::atomic<const TenantCode*> tenant_code{nullptr};
 void publish(const Map& map) {
   static auto* const kept = new std::vector<std::unique_ptr<const TenantCode>>;
   auto code = std::make_unique<TenantCode>();
-  code->is_changing = map.changing != nullptr;
+  code->is_changing = !map.arrivals.empty();
   for (const Object& one : map.objects) {
     if (one.tenant != nullptr) code->ranges.push_back({one.begin, one.end});
   }
@@ -130,16 +114,6 @@ void share_needed(std::vector<Object>& known, const std::vector<LoadedObject>& p
   }
 }
 
-bool is_starter(const LoadedObject& object) {
-  return std::find(std::begin(thread_starters), std::end(thread_starters), object.name) !=
-         std::end(thread_starters);
-}
-
-bool calls_for_others(const LoadedObject& object) {
-  return std::any_of(std::begin(callers_for_others), std::end(callers_for_others),
-                     [&](std::string_view name) { return object.name.starts_with(name); });
-}
-
 bool holds(const LoadedObject& object, std::uintptr_t address) noexcept {
   return address >= object.begin && address < object.end;
 }
@@ -162,26 +136,38 @@ void with_present(Map& map, Use&& use) {
   }
 }
 
-// Objects that are gone are forgotten, and new ones are `owner`'s.
-void update(Map& map, const std::vector<LoadedObject>& present, unsigned long long changes,
-            GatedTenant* owner) {
-  if (owner == nullptr && changes == map.changes) return;
+// The tenant for which that object came, or null: the host opened it. The loader lists objects in
+// the order in which they come, and lets no other thread load one until the constructors of an
+// arriving library have run: so the library itself and what is listed behind it came with it.
+GatedTenant* came_for(const Map& map, const std::vector<LoadedObject>& present,
+                      const LoadedObject& one) {
+  for (auto arrival = map.arrivals.rbegin(); arrival != map.arrivals.rend(); ++arrival) {
+    if (arrival->path.empty()) continue;
+    for (const LoadedObject& arrived : present) {
+      if (arrived.path == arrival->path && &arrived <= &one) return arrival->tenant;
+    }
+  }
+  return nullptr;
+}
+
+// Objects that are gone are forgotten, and new ones get their owners.
+void update(Map& map, const std::vector<LoadedObject>& present, unsigned long long changes) {
+  if (changes == map.changes) return;
   std::vector<Object> objects;
-  std::vector<const LoadedObject*> fresh;
+  std::vector<std::pair<const LoadedObject*, GatedTenant*>> arrived;
   for (const LoadedObject& one : present) {
     if (is_known(map.objects, one)) {
       objects.push_back(*find(map.objects, one.begin));
       continue;
     }
-    fresh.push_back(&one);
     const bool starter = is_starter(one);
+    GatedTenant* const owner = came_for(map, present, one);
+    if (owner != nullptr) arrived.emplace_back(&one, owner);
     objects.push_back({one.begin, one.end, starter ? nullptr : owner, starter, one.path, {}});
   }
   std::sort(objects.begin(), objects.end(),
             [](const Object& a, const Object& b) { return a.begin < b.begin; });
-  if (owner != nullptr) {
-    for (const LoadedObject* one : fresh) share_needed(objects, present, *one, *owner);
-  }
+  for (const auto& [one, owner] : arrived) share_needed(objects, present, *one, *owner);
   map.objects = std::move(objects);
   map.changes = changes;
   publish(map);
@@ -311,8 +297,7 @@ void record_code_before_open() {
   Map& process = map();
   if (process.changes == changes_so_far()) return;
   with_present(process, [&](const auto& present, unsigned long long changes) {
-    // While a tenant's library arrives, all that is new belongs to that tenant once it is there.
-    if (process.changing == nullptr) update(process, present, changes, nullptr);
+    update(process, present, changes);
   });
 }
 
@@ -341,40 +326,53 @@ const void* address_in(void* library) noexcept {
   return known ? object->l_ld : nullptr;
 }
 
-CodeChange::CodeChange(GatedTenant& tenant, Way way) : tenant_(tenant), loading_(map().loading) {
+CodeChange::CodeChange(GatedTenant& tenant, Way way, const std::string& path)
+    : tenant_(tenant), way_(way), loading_(map().loading) {
   Map& process = map();
   with_present(process, [&](const auto& present, unsigned long long changes) {
-    // New objects belong to the tenant whose library is being loaded, or to the host.
-    if (changes != process.changes) update(process, present, changes, process.changing);
-    if (way == Way::leaves) {
-      // The host goes on using the libraries that it had before.
-      for (Object& one : process.objects) {
-        if (one.tenant == &tenant && one.was_hosts) one.tenant = nullptr;
-      }
-      std::erase_if(process.objects, [&](const Object& one) { return one.tenant == &tenant; });
-    }
+    update(process, present, changes);
     tenant.mark_code();
-    outer_ = std::exchange(process.changing, &tenant);
+    if (way == Way::arrives) {
+      // One that is in the process already brings nothing with it.
+      const bool is_new = std::none_of(present.begin(), present.end(),
+                                       [&](const auto& one) { return one.path == path; });
+      process.arrivals.push_back({&tenant, is_new ? path : std::string()});
+    }
     try {
       publish(process);
     } catch (...) {
-      process.changing = outer_;
+      if (way == Way::arrives) process.arrivals.pop_back();
       throw;
+    }
+    if (way == Way::arrives) return;
+    for (Object& one : process.objects) {
+      if (one.tenant != &tenant) continue;
+      one.is_leaving = !one.was_hosts;
+      // The host goes on using the libraries that it had before.
+      if (one.was_hosts) one.tenant = nullptr;
     }
   });
 }
 
-CodeChange::~CodeChange() {
+void CodeChange::end() noexcept {
+  if (has_ended_) return;
+  has_ended_ = true;
   Map& process = map();
+  const auto forget = [&] {
+    if (way_ == Way::arrives) process.arrivals.pop_back();
+    for (Object& one : process.objects) {
+      if (way_ == Way::leaves && one.tenant == &tenant_) one.is_leaving = false;
+    }
+  };
   try {
     with_present(process, [&](const auto& present, unsigned long long changes) {
-      process.changing = outer_;
-      update(process, present, changes, &tenant_);
+      update(process, present, changes);
+      forget();
+      publish(process);
     });
-  } catch (
-      ...) {  // out of memory: code may still be looked for everywhere, which is slow but right
+  } catch (...) {  // out of memory: code is still looked for everywhere, which is slow but right
     const std::unique_lock lock(process.lock);
-    process.changing = outer_;
+    forget();
   }
 }
 
@@ -411,6 +409,13 @@ std::vector<Extent> code_of(const GatedTenant& tenant) {
   return all;
 }
 
+bool has_code(const GatedTenant& tenant) noexcept {
+  Map& process = map();
+  const std::shared_lock lock(process.lock);
+  return std::any_of(process.objects.begin(), process.objects.end(),
+                     [&](const Object& one) { return one.tenant == &tenant; });
+}
+
 namespace {
 
 // The map may be older than the library.
@@ -432,12 +437,38 @@ bool is_code_that_calls_for_others(const void* address) {
   return is_code_of_any(address, calls_for_others);
 }
 
-CodeOwner owner_of_code(const void* address) noexcept {
+namespace {
+
+// Looks at what is loaded, if that has changed since the map was made.
+void refresh() noexcept {
   Map& process = map();
-  const std::shared_lock lock(process.lock);
-  const Object* object = find(process.objects, reinterpret_cast<std::uintptr_t>(address));
-  return object != nullptr ? CodeOwner{object->tenant, object->starts_threads}
-                           : CodeOwner{process.changing, false};
+  try {
+    if (changes_so_far() == process.changes) return;
+    with_present(process, [&](const auto& present, unsigned long long changes) {
+      update(process, present, changes);
+    });
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: what is new is nobody's
+  }
+}
+
+// False: the map may be older than what is loaded, while a library arrives or leaves.
+bool find_owner(std::uintptr_t address, CodeOwner& owner) noexcept {
+  const Map& process = map();
+  const std::shared_lock lock(map().lock);
+  const Object* const object = find(process.objects, address);
+  owner = object != nullptr ? CodeOwner{object->tenant, object->starts_threads} : CodeOwner{};
+  return object != nullptr ? !object->is_leaving : process.arrivals.empty();
+}
+
+}  // namespace
+
+CodeOwner owner_of_code(const void* address) noexcept {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  CodeOwner owner;
+  if (find_owner(at, owner)) return owner;
+  refresh();
+  find_owner(at, owner);
+  return owner;
 }
 
 }  // namespace ctxbroker::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says whose code lies at an address. A tenant owns the libraries that came into the process while
-// one of its libraries was loaded, those that its code opened later, and those that were there and
+// Says whose code lies at an address. A tenant owns the libraries that came into the process with
+// one of its libraries, those that its code opened later, and those that were there and
 // that the host then loads for it. A library that another tenant needs or opens too belongs to
 // nobody. Code that stays in the process keeps its
 // GatedTenant, and each tenant that adopts this code opens it again.
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "gate/gated_tenant.hpp"
@@ -15,22 +16,26 @@
 
 namespace ctxbroker::detail {
 
-// Stands around dlopen and dlclose of a tenant's library. Code that arrives in the meantime is the
-// tenant's, also while it runs before dlopen has returned. Code is forgotten before it can leave
-// the process, because addresses are reused. Any thread: one change waits for another thread's, as
-// the loader itself would. Changes nest on one thread, as when a constructor loads a library.
+// Stands around dlopen and dlclose of a tenant's library. The library at that path and what comes
+// with it is the tenant's, also while it runs before dlopen has returned. What the host opens
+// meanwhile on another thread stays the host's, and so does code of no library. Any thread: one
+// change waits for another thread's, as the loader itself would. Changes nest on one thread, as
+// when a constructor loads a library.
 class CodeChange {
  public:
   enum class Way { arrives, leaves };
-  CodeChange(GatedTenant& tenant, Way way);  // throws std::bad_alloc
-  ~CodeChange();
+  CodeChange(GatedTenant& tenant, Way way, const std::string& path);  // throws std::bad_alloc
+  ~CodeChange() { end(); }
+  // Call it as soon as dlopen has returned: from then on other threads can load libraries.
+  void end() noexcept;
   CodeChange(const CodeChange&) = delete;
   CodeChange& operator=(const CodeChange&) = delete;
 
  private:
   GatedTenant& tenant_;
+  Way way_;
+  bool has_ended_ = false;
   std::unique_lock<std::recursive_mutex> loading_;
-  GatedTenant* outer_ = nullptr;  // whose change this one is inside
 };
 
 // Call the first before a tenant's code opens a library, and the second after it has. What is new
@@ -75,13 +80,14 @@ const void* address_in(void* library) noexcept;
 
 // The libraries that are this tenant's alone. Throws std::bad_alloc. Any thread.
 std::vector<Extent> code_of(const GatedTenant& tenant);
+bool has_code(const GatedTenant& tenant) noexcept;  // any thread
 
 // Changes whenever owners of code change. What was decided from them has to be decided again then.
 // Any thread; takes no lock.
 const void* owners_of_code() noexcept;
 
 // Whether any word of [first, end) could be an address in a tenant's code. Also true while a
-// tenant's library arrives or leaves. For a stack this is far cheaper than unwinding it. Any
+// tenant's library arrives. For a stack this is far cheaper than unwinding it. Any
 // thread; takes no lock.
 bool may_point_into_tenants(const std::uintptr_t* first, const std::uintptr_t* end) noexcept;
 

@@ -147,8 +147,13 @@ InstanceSettings BrokerImpl::settings_for(const LoadedLibrary& library, std::siz
 
 std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& path) {
   const auto canonical = canonical_library(path);
-  const FileId id = file_id(canonical);
-  if (auto loaded = libraries_[id].lock()) return loaded;
+  const auto [id, is_replaced] = files_.find(canonical);
+  if (auto loaded = libraries_[id].lock()) {
+    if (is_replaced) {
+      loaded->tenant()->log(Severity::warning, "plugin", replaced_text(canonical));
+    }
+    return loaded;
+  }
   std::shared_ptr<const TenantIdentity>& tenant = tenants_[id];
   // A file that was deleted may have left its number to another one.
   if (tenant == nullptr || tenant->name != library_name(canonical)) {

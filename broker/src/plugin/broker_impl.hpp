@@ -70,6 +70,7 @@ class BrokerImpl final : private BusyTenants {
   // The target for calls of a plug-in's [no-ctx] functions. No context is current there.
   GuardTarget nowhere() const noexcept { return {driver_ ? &driver_->table : nullptr, nullptr, 0}; }
 
+  LoadedFiles& files() noexcept { return files_; }  // any thread
   std::shared_ptr<LoadedLibrary> load(const std::filesystem::path& path);
   std::shared_ptr<TenantImpl> open_tenant(std::string name, const TenantOptions& options);
   std::shared_ptr<TenantImpl> host_as_tenant();
@@ -132,6 +133,7 @@ class BrokerImpl final : private BusyTenants {
   std::map<FileId, std::shared_ptr<const TenantIdentity>>
       tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;
+  LoadedFiles files_;
   std::vector<std::weak_ptr<TenantImpl>> opened_;      // by the host; changed under main_mutex_
   std::map<std::uint32_t, std::string> opened_names_;  // for ever: a timeline may name them still
   std::weak_ptr<TenantImpl> host_tenant_;              // likewise

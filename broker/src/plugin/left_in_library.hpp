@@ -21,9 +21,4 @@ struct Left {
 // not found. Throws std::bad_alloc. Any thread.
 Left what_is_left_in(const Extent& code);
 
-// Deletes the keys of pthread_key_create whose destructors were in the code, which has left the
-// process. Returns how many there were. A key is looked for only then, because most libraries
-// delete theirs when they are unloaded. Any thread.
-int delete_left_keys(const Extent& code) noexcept;
-
 }  // namespace ctxbroker::detail

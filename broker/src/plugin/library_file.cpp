@@ -2,6 +2,7 @@
 #include "plugin/library_file.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <sys/stat.h>
 
 #include <cstdint>
@@ -97,6 +98,36 @@ FileId file_id(const std::filesystem::path& canonical) {
   return {status.st_dev, status.st_ino};
 }
 
+namespace {
+
+// The loader looks for the name that a library was opened by before it looks at the file.
+bool is_loaded_by_name(const std::filesystem::path& canonical) noexcept {
+  void* const library = dlopen(canonical.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return false;
+  link_map* object = nullptr;
+  const bool is_this = dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 && object != nullptr &&
+                       canonical.native() == object->l_name;
+  dlclose(library);  // this call's count only
+  return is_this;
+}
+
+}  // namespace
+
+LoadedFiles::File LoadedFiles::find(const std::filesystem::path& canonical) {
+  const FileId id = file_id(canonical);
+  const std::lock_guard lock(mutex_);
+  FileId& known = ids_.try_emplace(canonical, id).first->second;
+  if (known != id && is_loaded_by_name(canonical)) return {known, true};
+  known = id;
+  return {id, false};
+}
+
+std::string replaced_text(const std::filesystem::path& canonical) {
+  return canonical.string() +
+         " has been replaced since it was loaded, and the old library is still in the process, "
+         "which goes on with that; start the process again to use the new file";
+}
+
 std::string library_name(const std::filesystem::path& path) {
   std::string name = path.filename().string();
   name = name.substr(0, name.find(".so"));
@@ -105,7 +136,8 @@ std::string library_name(const std::filesystem::path& path) {
 }
 
 boost::dll::shared_library load_library(const std::filesystem::path& canonical,
-                                        const TenantIdentity* tenant, const std::string& hint) {
+                                        const TenantIdentity* tenant, const std::string& hint,
+                                        const std::function<void()>& then) {
   // Boost.DLL would open the program itself in its place.
   if (is_this_program(canonical)) {
     throw Error(ErrorKind::plugin_load, "\"" + canonical.string() + "\" is this program itself");
@@ -117,6 +149,7 @@ boost::dll::shared_library load_library(const std::filesystem::path& canonical,
   }
   // A plug-in that lacks a symbol is refused now, and not in mid-work.
   void* const opened = open_or_end(canonical.c_str(), RTLD_NOW | RTLD_LOCAL, tenant);
+  if (then) then();
   boost::dll::shared_library library;
   boost::dll::fs::error_code error;
   if (opened != nullptr) {

@@ -18,6 +18,7 @@
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/left_in_library.hpp"
+#include "plugin/left_in_threads.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/loss.hpp"
 #include "plugin/needed_files.hpp"
@@ -90,6 +91,9 @@ TenantImpl::~TenantImpl() {
 std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& canonical) {
   auto image = std::make_shared<LibraryImage>();
   image->path = canonical;
+  if (broker_.files().find(canonical).is_replaced) {
+    identity_->log(Severity::warning, "plugin", replaced_text(canonical));
+  }
   std::string hint;
   for (const std::string& text : find_other_versions(canonical)) {
     identity_->log(Severity::warning, "plugin", text);
@@ -97,11 +101,13 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
   }
   {
     std::optional<CodeChange> change;
-    if (gated() != nullptr) change.emplace(*gated(), CodeChange::Way::arrives);
+    if (gated() != nullptr) change.emplace(*gated(), CodeChange::Way::arrives, canonical.native());
     const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlopen"});
     const ScopedSpan span(SpanCategory::load, "dlopen", identity_->name.c_str(), identity_->id);
     const RunningNote note(nullptr, lasting(canonical.native()), "dlopen");
-    image->library = load_library(canonical, identity_.get(), hint);
+    image->library = load_library(canonical, identity_.get(), hint, [&] {
+      if (change) change->end();
+    });
   }
   say_replaced_handlers(*identity_);
   image->code = extent_at(address_in(image->library.native()));
@@ -189,15 +195,19 @@ void TenantImpl::take_code(const LibraryImage& image) {
   }
 }
 
-// In the library, or in one that came with it and may leave with it.
-bool TenantImpl::report_what_is_left(const LibraryImage& library) {
+// The library, and those that came with it and may leave with it.
+std::vector<Extent> TenantImpl::code_that_may_leave(const LibraryImage& library) {
   std::vector<Extent> all{library.code};
   if (gated() != nullptr) {
     for (const Extent& one : code_of(*gated())) {
       if (one != library.code) all.push_back(one);
     }
   }
-  for (const Extent& code : all) {
+  return all;
+}
+
+bool TenantImpl::report_what_is_left(const LibraryImage& library) {
+  for (const Extent& code : code_that_may_leave(library)) {
     const Left left = what_is_left_in(code);
     if (left.text.empty()) continue;
     Dl_info where{};
@@ -220,14 +230,19 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   if (!library.library.is_loaded()) return;
   // A library that has run may have registered callbacks, threads, thread-local values: it stays
   // mapped unless it says that it can go. What is enqueued may call its functions, too.
+  std::optional<LeavingKeys> keys;
   try {
-    const std::string caller = unload ? what_may_call_code() : "";
+    std::string caller = unload ? what_may_call_code() : "";
+    if (unload && caller.empty() && report_what_is_left(library)) unload = false;
+    if (unload && caller.empty()) keys.emplace(code_that_may_leave(library));
+    if (keys && keys->are_in_use()) {
+      caller = "a thread that ends may be in a destructor of it (pthread_key_create)";
+    }
     if (!caller.empty()) {
       unload = false;
       identity_->log(Severity::warning, "tenant",
                      library.path.string() + " stays in the process, because " + caller);
     }
-    if (unload && report_what_is_left(library)) unload = false;
   } catch (...) {
     unload = false;
   }
@@ -237,7 +252,8 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   }
   std::optional<CodeChange> change;
   try {
-    if (gated() != nullptr && unload) change.emplace(*gated(), CodeChange::Way::leaves);
+    if (gated() != nullptr && unload)
+      change.emplace(*gated(), CodeChange::Way::leaves, library.path.native());
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its addresses stay booked
   }
   const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
@@ -252,11 +268,11 @@ void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   // Another tenant's handle, or the process, may keep it.
   if (unload && extent_at(reinterpret_cast<const void*>(library.code.begin)) != library.code) {
     remove_library_code(library.code.begin);
-    if (const int keys = delete_left_keys(library.code); keys > 0) {
+    if (const int left = keys ? keys->delete_left() : 0; left > 0) {
       char text[512];
       std::snprintf(text, sizeof text,
                     "left %d key(s) of pthread_key_create that lead into %s; they were deleted",
-                    keys, library.path.c_str());
+                    left, library.path.c_str());
       strike(*identity_, nullptr, "dlclose", text);
     }
   }

@@ -108,6 +108,7 @@ class TenantImpl final : private LeaseSource {
   void open_left_code(const void* code);
   void take_code(const LibraryImage& image);
   void say_shared_variables(const LibraryImage& image);
+  std::vector<Extent> code_that_may_leave(const LibraryImage& library);  // throws std::bad_alloc
   // Returns whether something was left. Throws std::bad_alloc.
   bool report_what_is_left(const LibraryImage& library);
   std::vector<CUcontext> own_contexts();  // of its leases; likewise

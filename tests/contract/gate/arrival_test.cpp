@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads of a library call the driver while the library arrives: each call is its tenant's.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -74,6 +76,44 @@ TEST_F(ArrivalTest, CallsOfItsCodeOnAThreadOfTheHostAreTheTenants) {
   EXPECT_GT(calls, 20U);
   EXPECT_EQ(counted_for(tenant), calls);
 }
+
+#if defined(__x86_64__)
+// A host may make code at run time, and call the driver out of that.
+TEST_F(ArrivalTest, CallsOfTheHostsCodeOfNoLibraryStayTheHosts) {
+  // Calls the function that it is given.
+  constexpr unsigned char code[] = {0x48, 0x83, 0xec, 0x08, 0xff, 0xd7,
+                                    0x48, 0x83, 0xc4, 0x08, 0xc3};
+  void* const page =
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  std::memcpy(page, code, sizeof code);
+  auto* const made = reinterpret_cast<void (*)(void (*)())>(page);
+  Tenant tenant = broker.open_tenant("arrives");
+  std::atomic<bool> goes_on{true};
+  std::atomic<int> host_calls{0};
+  std::thread host([&] {
+    while (goes_on) {
+      made([] {
+        unsigned flags = 0;
+        int active = 0;
+        driver_call("cuDevicePrimaryCtxGetState", 0, &flags, &active);
+      });
+      ++host_calls;
+    }
+  });
+  while (host_calls == 0) std::this_thread::yield();
+  const int before = host_calls;
+  AdoptedLibrary library = tenant.adopt(copy_of("arrival_slow"));
+  const int during = host_calls - before;
+  const std::uint64_t calls = stop(library);
+  goes_on = false;
+  host.join();
+  EXPECT_GT(during, 0);
+  EXPECT_GT(calls, 0U);
+  EXPECT_EQ(counted_for(tenant), calls);
+  munmap(page, 4096);
+}
+#endif
 
 TEST_F(ArrivalTest, LibrariesThatArriveTogetherAreEachTheirOwnTenants) {
   Tenant slow = broker.open_tenant("slow"), quick = broker.open_tenant("quick");

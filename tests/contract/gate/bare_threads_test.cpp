@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that use a tenant's lease without a guard: whose they are, and what they keep.
 #include <cuda.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "gate_fixture.hpp"
 #include "support/driver_by_name.hpp"
+#include "support/temp_folder.hpp"
 #include "support/test_library.hpp"
 
 namespace ctxbroker {
@@ -150,6 +153,46 @@ TEST_P(BareThreadsTest, ThreadOfTheCxxLibraryIsTheTenantsWhateverItCallsLast) {
   EXPECT_EQ(call(library, "make_graph_on_a_thread"), CUDA_SUCCESS);
   if (threads_start_in_their_code) {
     EXPECT_EQ(run(tenant, library, "free_on_a_thread"), 0);
+    EXPECT_EQ(held_bytes("tail"), 0U);
+  }
+  EXPECT_EQ(tenant.strikes() + neighbour.strikes(), 0U);
+}
+
+// The loader takes a class that several libraries have from the first one that shows it to all.
+TEST_P(BareThreadsTest, ThreadOfAnyFunctionIsTheTenantsWhoeverHasItsClass) {
+  const TempFolder folder;
+  Tenant tenant = open("tail"), neighbour = open("neighbour");
+  for (Tenant* const owner : {static_cast<Tenant*>(nullptr), &neighbour}) {
+    const auto shown = folder / (owner != nullptr ? "neighbours.so" : "hosts.so");
+    std::filesystem::copy_file(test_library("tail_calls"), shown);
+    ASSERT_NE(dlopen(shown.c_str(), RTLD_NOW | RTLD_GLOBAL), nullptr);
+    if (owner != nullptr) owner->adopt(shown);
+    const auto own = folder / (owner != nullptr ? "beside_neighbours.so" : "beside_hosts.so");
+    std::filesystem::copy_file(test_library("tail_calls"), own);
+    const AdoptedLibrary library = tenant.adopt(own);
+    ASSERT_EQ(run(tenant, library, "take"), CUDA_SUCCESS);
+    if (threads_start_in_their_code) {
+      EXPECT_EQ(run(tenant, library, "free_on_a_thread_of_any_function"), 0);
+      EXPECT_EQ(held_bytes("tail"), 0U);
+    }
+  }
+  EXPECT_EQ(tenant.strikes() + neighbour.strikes(), 0U);
+}
+
+TEST_P(BareThreadsTest, ThreadStaysTheTenantsAtItsEndWhateverWasLoadedMeanwhile) {
+  if (!threads_start_in_their_code) GTEST_SKIP() << "threads start in the sanitizer's code";
+  const TempFolder folder;
+  Tenant tenant = open("tail"), neighbour = open("neighbour");
+  const AdoptedLibrary library = tenant.adopt(test_library("tail_calls"));
+  for (const bool loads : {false, true}) {
+    ASSERT_EQ(run(tenant, library, "take"), CUDA_SUCCESS);
+    ASSERT_EQ(run(tenant, library, "start_thread_that_frees_at_its_end"), 0);
+    if (loads) {
+      const auto another = folder / "another.so";
+      std::filesystem::copy_file(test_library("bare_threads"), another);
+      neighbour.adopt(another);
+    }
+    EXPECT_EQ(run(tenant, library, "end_thread_that_frees_at_its_end"), 0) << loads;
     EXPECT_EQ(held_bytes("tail"), 0U);
   }
   EXPECT_EQ(tenant.strikes() + neighbour.strikes(), 0U);

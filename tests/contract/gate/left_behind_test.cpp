@@ -12,6 +12,7 @@
 #include <future>
 #include <iostream>
 #include <memory_resource>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -196,6 +197,109 @@ TEST_F(LeftElsewhere, DISABLED_ThreadOfANeededLibraryKeepsBoth) {
   usleep(50000);
 }
 
+// A thread that is in the destructor of a key, which lies in the library, until it is let go.
+class ThreadAtItsEnd {
+ public:
+  ThreadAtItsEnd(void* call_at_end, bool is_cxx) {
+    ask = reinterpret_cast<void (*)(void (*)())>(call_at_end);
+    std::future<void> arrived = is_there.get_future();
+    if (is_cxx) {
+      cxx_ = std::thread([] { ask(wait_at_end); });
+    } else {
+      const auto run = [](void*) -> void* { return ask(wait_at_end), nullptr; };
+      pthread_create(&other_, nullptr, run, nullptr);
+    }
+    arrived.wait();
+  }
+  void finish() {
+    is_let_go.set_value();
+    cxx_.joinable() ? cxx_.join() : void(pthread_join(other_, nullptr));
+    std::printf("SURVIVED\n");
+  }
+
+ private:
+  static void wait_at_end() {
+    is_there.set_value();
+    is_let_go.get_future().wait();
+  }
+  static inline std::promise<void> is_there, is_let_go;
+  static inline void (*ask)(void (*)()) = nullptr;
+  std::thread cxx_;
+  pthread_t other_{};
+};
+
+class InAKeysDestructor : public UnloadingBrokerTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(InAKeysDestructor, DISABLED_OfATenantsLibrary) {
+  const std::filesystem::path path = test_library("left_behind");
+  Tenant tenant = open();
+  std::optional<ThreadAtItsEnd> thread;
+  {
+    const AdoptedLibrary library = tenant.adopt(path);
+    thread.emplace(library.symbol("ctxb_test_call_at_end"), GetParam());
+  }
+  tenant.close();
+  EXPECT_TRUE(is_in_process(path));
+  EXPECT_THAT(said(), Contains(HasSubstr("may be in a destructor of it")));
+  EXPECT_EQ(tenant.strikes(), 0U);
+  thread->finish();
+}
+
+// A value that a thread at work has taken back is no sign of a destructor.
+TEST_F(LeftElsewhere, DISABLED_ValuesOfAThreadAtWorkKeepNoLibrary) {
+  const std::filesystem::path path = test_library("left_behind");
+  std::promise<void> taken_back, closed;
+  Tenant tenant = open();
+  std::thread thread;
+  {
+    const AdoptedLibrary library = tenant.adopt(path);
+    void* const leave_it = library.symbol("ctxb_test_leave_key_without_value");
+    thread = std::thread([&taken_back, &closed, leave_it] {
+      leave(leave_it);
+      taken_back.set_value();
+      closed.get_future().wait();
+    });
+    taken_back.get_future().wait();
+  }
+  tenant.close();
+  EXPECT_FALSE(is_in_process(path));
+  closed.set_value();
+  thread.join();
+}
+
+class InAKeysDestructorAlone : public ::testing::TestWithParam<bool> {};
+
+TEST_P(InAKeysDestructorAlone, DISABLED_WithoutTheBroker) {
+  void* const library = dlopen(test_library("left_behind").c_str(), RTLD_NOW);
+  ASSERT_NE(library, nullptr);
+  ThreadAtItsEnd thread(dlsym(library, "ctxb_test_call_at_end"), GetParam());
+  dlclose(library);
+  thread.finish();
+}
+
+const auto ways_name = [](const auto& info) { return info.param ? "CxxThread" : "OtherThread"; };
+INSTANTIATE_TEST_SUITE_P(Cases, InAKeysDestructor, ::testing::Bool(), ways_name);
+INSTANTIATE_TEST_SUITE_P(Cases, InAKeysDestructorAlone, ::testing::Bool(), ways_name);
+
+class InAKeysDestructorTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static ChildResult run(const std::string& test) {
+    return run_child("Cases/" + test + "/" + (GetParam() ? "CxxThread" : "OtherThread"));
+  }
+};
+
+TEST_P(InAKeysDestructorTest, LibraryStaysWhileAThreadMayBeInIt) {
+  const ChildResult child = run("InAKeysDestructor.DISABLED_OfATenantsLibrary");
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  EXPECT_THAT(child.output, HasSubstr("SURVIVED"));
+}
+
+TEST_P(InAKeysDestructorTest, ControlWithoutTheBrokerEndsTheProcess) {
+  const ChildResult child = run("InAKeysDestructorAlone.DISABLED_WithoutTheBroker");
+  EXPECT_NE(child.exit_code, 0) << child.output;
+}
+INSTANTIATE_TEST_SUITE_P(Cases, InAKeysDestructorTest, ::testing::Bool(), ways_name);
+
 class LeftElsewhereTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LeftElsewhereTest, IsFoundAndBlamedRightly) {
@@ -208,7 +312,8 @@ TEST_P(LeftElsewhereTest, IsFoundAndBlamedRightly) {
 INSTANTIATE_TEST_SUITE_P(Cases, LeftElsewhereTest,
                          ::testing::Values("HostsThreadThatCallsTheLibrary",
                                            "ThreadsThatHaveEndedAreNotBlamed",
-                                           "ThreadOfANeededLibraryKeepsBoth"),
+                                           "ThreadOfANeededLibraryKeepsBoth",
+                                           "ValuesOfAThreadAtWorkKeepNoLibrary"),
                          [](const auto& info) { return std::string(info.param); });
 
 // A key does not keep the library: it is deleted with it.
