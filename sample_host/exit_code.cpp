@@ -2,6 +2,7 @@
 #include "exit_code.hpp"
 
 #include <array>
+#include <string_view>
 #include <system_error>
 
 namespace ctxbroker::sample_host {
@@ -141,6 +142,21 @@ bool is_end_of_worker(const Error& error) {
   return error.origin().call == worker_process || error.origin().call == late_worker_process;
 }
 
+// Keeps the ends of lines and tabs, which logs have.
+std::string printable(const std::string& text) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte >= ' ' && byte != 0x7f) || c == '\n' || c == '\t') {
+      result += c;
+    } else {
+      result += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+    }
+  }
+  return result;
+}
+
 std::string with_next_step(const Error& error, const std::string& where) {
   const std::string next = next_step(error);
   const std::string text = is_end_of_worker(error) ? error.message() : error.what();
@@ -149,14 +165,17 @@ std::string with_next_step(const Error& error, const std::string& where) {
 
 }  // namespace
 
+Failure::Failure(ExitCode code, const std::string& message)
+    : std::runtime_error(printable(message)), code_(code) {}
+
 Failure::Failure(const Error& error, const std::string& where)
-    : std::runtime_error(with_next_step(error, where)),
+    : std::runtime_error(printable(with_next_step(error, where))),
       code_(exit_code_of(error.kind())),
       kind_(to_string(error.kind())),
       tenant_(error.origin().tenant) {}
 
 Failure::Failure(const Failure& failure, const std::string& where)
-    : std::runtime_error(where + failure.what()),
+    : std::runtime_error(printable(where) + failure.what()),
       code_(failure.code_),
       kind_(failure.kind_),
       tenant_(failure.tenant_) {}

@@ -43,10 +43,11 @@ constexpr const char* late_worker_process = "late worker process";
 // What a person can do about an error of the broker; empty where the error's own text says it.
 std::string next_step(const Error& error);
 
-// Ends the command: what() is printed as it is, so it names the thing and says what to do.
+// Ends the command: what() is printed as it is, so it names the thing and says what to do. Control
+// characters that came from a file or an argument are in it as "\x1b".
 class Failure : public std::runtime_error {
  public:
-  Failure(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Failure(ExitCode code, const std::string& message);
   // Of an error of the broker: its text, with what to do. `where` goes before it.
   explicit Failure(const Error& error, const std::string& where = {});
   // The same failure, with its place before it.

@@ -33,15 +33,18 @@ struct Reading {
 
 const std::string& text_of(const Json& value, const Location& location, const char* what) {
   if (value.is_string() && !value.get_ref<const std::string&>().empty()) {
-    return value.get_ref<const std::string&>();
+    const std::string& text = value.get_ref<const std::string&>();
+    // The system's functions and messages would end there.
+    if (text.find('\0') != std::string::npos) {
+      location.refuse(quoted(text) + " is not " + what + "; it has a NUL in it");
+    }
+    return text;
   }
   location.refuse(described(value) + " is not " + what + "; allowed is a text that is not empty");
 }
 
 std::string file_name(const Json& value, const Location& location) {
-  const std::string& name = text_of(value, location, "the name of a file");
-  if (name.find('\0') != std::string::npos) location.refuse("a name of a file has no NUL in it");
-  return name;
+  return text_of(value, location, "the name of a file");
 }
 
 void check_name(const std::string& name, const Location& location) {

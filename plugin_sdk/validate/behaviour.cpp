@@ -12,6 +12,7 @@
 #include "ctxbroker/version.hpp"
 #include "elf_file.hpp"
 #include "helpers.hpp"
+#include "json/document.hpp"
 #include "ladder.hpp"
 #include "process/process.hpp"
 #include "rig.hpp"
@@ -181,9 +182,12 @@ Json behaviour_of(const Options& options) {
     const detail::ProcessExit end =
         detail::run_process("/proc/self/exe", arguments, options.deadline);
     const std::size_t at = end.output.rfind(behaviour_marker);
-    Json made = at == std::string::npos
-                    ? Json()
-                    : Json::parse(end.output.substr(at + behaviour_marker.size()), nullptr, false);
+    std::optional<Json> told;
+    if (at != std::string::npos) {
+      told = ctxbroker::json::parsed(
+          std::string_view(end.output).substr(at + behaviour_marker.size()));
+    }
+    Json made = told ? std::move(*told) : Json();
     if (!made.is_object()) {
       made = {{"id", id},
               {"stopped_by", end.timed_out     ? "it did not end in time"

@@ -189,6 +189,20 @@ Failure read_failure(const std::filesystem::path& path, const Reader& reader) {
                                  "; copy it again, or save it anew from an image editor");
 }
 
+// A byte of compressed data holds at most 1,032: 258 in each 2 bits. Refuses what cannot be there
+// before memory is taken for it.
+void check_file_size(const std::filesystem::path& path, std::uint64_t file_size,
+                     const Reader& reader) {
+  constexpr std::uint64_t most_bits_per_byte = 1032 * 8;
+  const std::uint64_t pixel_bits = std::uint64_t{png_get_bit_depth(reader.png, reader.info)} *
+                                   png_get_channels(reader.png, reader.info);
+  const std::uint64_t bits = std::uint64_t{reader.width} * reader.height * pixel_bits;
+  if (bits / most_bits_per_byte <= file_size) return;
+  throw input_failure(path, "is truncated or damaged: " + std::to_string(reader.width) + " x " +
+                                std::to_string(reader.height) + " pixels cannot be in " +
+                                std::to_string(file_size) + " bytes; copy it again");
+}
+
 void check_signature(const std::filesystem::path& path, std::FILE* file) {
   std::array<unsigned char, 8> start{};
   const std::size_t got = std::fread(start.data(), 1, start.size(), file);
@@ -202,7 +216,7 @@ void check_signature(const std::filesystem::path& path, std::FILE* file) {
 
 Image read_png(const std::filesystem::path& path,
                const std::function<void(const std::string&)>& warning) {
-  check_input_file(path);
+  const std::uint64_t file_size = check_input_file(path);
   Reader reader;
   reader.warning = &warning;
   reader.file.reset(std::fopen(from_start(path).c_str(), "rbe"));
@@ -220,6 +234,7 @@ Image read_png(const std::filesystem::path& path,
                                   std::to_string(image_max_pixels) +
                                   " in all are read; scale it down first");
   }
+  check_file_size(path, file_size, reader);
   if (!start_rows_guarded(reader)) throw read_failure(path, reader);
 
   std::vector<unsigned char> raw(reader.row_bytes * reader.height);

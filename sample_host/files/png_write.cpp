@@ -141,11 +141,9 @@ void write_png(OutputFile& file, const Image& image, const ImageFormat& format, 
   if (writer.png != nullptr) writer.info = png_create_info_struct(writer.png);
   if (writer.info == nullptr) throw std::bad_alloc();
 
-  const auto fail = [&]() -> Failure {
-    const std::string why = file.error() != 0
-                                ? "cannot be written: " + errno_text(file.error())
-                                : "cannot be encoded: " + std::string(writer.error.data());
-    return {ExitCode::output, "output file \"" + file.path().string() + "\": " + why};
+  const auto fail = [&] {
+    file.check();
+    return output_failure(file.path(), "cannot be encoded: " + std::string(writer.error.data()));
   };
   if (!write_header_guarded(writer, image, format)) throw fail();
   PngRows rows;

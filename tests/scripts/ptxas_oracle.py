@@ -246,6 +246,10 @@ name when the module is loaded.
 Calls, branches and `ret`, `exit` and `trap` work as well. These are refused by name: textures and surfaces, tensor cores
 (`mma`, `wmma`, `ldmatrix`), asynchronous copies, `mbarrier` and clusters.
 
+Instructions across a warp, such as `vote.sync` and `redux.sync`, take the lanes of their member mask that meet at the same
+place in the program. If the lanes of a mask execute them at different places, each place has a result of its own. A lane
+that its mask leaves out is on its own; a GPU may report an illegal instruction.
+
 ## Limits
 
 No text makes the software device wait or allocate beyond these limits. They lie far above what compilers write. A refusal

@@ -139,8 +139,31 @@ class Program:
         self.lines += [f"sub.u32 %m{label}, %m{label}, 1;",
                        f"setp.ge.s32 %q{label}, %m{label}, 0;", f"@%q{label} bra $L{label};"]
 
+    # Divides the lanes of a mask into groups, and returns the register in which each lane has its own.
+    def part_of(self, mask):
+        line = self.lines.append
+        kind = self.random.randrange(3)
+        if kind == 0:  # neighbours
+            size = self.one(1, 2, 4, 8, 16)
+            line(f"and.b32 %n11, %n2, {32 - size};")
+            line(f"mov.b32 %n10, {(1 << size) - 1};")
+            line("shl.b32 %n10, %n10, %n11;")
+            line(f"and.b32 %n10, %n10, {mask};")
+        elif kind == 1:  # for which a predicate is true, and the others
+            there = self.reg("p")
+            line(f"vote.sync.ballot.b32 %n10, {there}, {mask};")
+            line("not.b32 %n11, %n10;")
+            line(f"and.b32 %n11, %n11, {mask};")
+            line(f"selp.b32 %n10, %n10, %n11, {there};")
+        else:  # with the same two bits
+            line(f"and.b32 %n11, {self.reg('r')}, 3;")
+            line(f"match.any.sync.b32 %n10, %n11, {mask};")
+        return "%n10"
+
     # Between the lanes of a mask. What comes from another lane counts only if that lane takes part.
     def exchange(self, mask):
+        if self.random.random() < 0.5:
+            mask = self.part_of(mask)
         to, source = self.reg("r"), self.reg("r")
         kind = self.random.randrange(5)
         line = self.lines.append

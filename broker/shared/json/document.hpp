@@ -48,6 +48,8 @@ std::optional<std::uint64_t> whole_number(const Json& value, std::uint64_t most)
 // Throws DocumentError for text that is not JSON, for a member that stands twice in one object, and
 // for a document beyond one of the limits json_*.
 Json parse(std::string_view text, const std::string& document);
+// The same, for text of which it matters only that it is of use: nothing instead of an exception.
+std::optional<Json> parsed(std::string_view text);
 
 // The file's text. `what` names the kind: "policy". Throws DocumentError for a file that is
 // missing, cannot be read, is not a regular file or has more bytes than the limit. Does not wait

@@ -112,15 +112,12 @@ inline constexpr Limit link_errors{"link_errors", 100, "errors while linking",
 
 inline constexpr Limit json_nesting{"json_nesting", 100, "values inside each other",
                                     "nest less deeply"};
-// Members of one object. The parser compares each name with all before it.
+// Members of one object. Whoever looks for one compares its name with all before it.
 inline constexpr Limit json_members{"json_members", 10'000, "members of one object",
                                     "divide the object"};
 // Values of one document. Each takes more memory than its text.
 inline constexpr Limit json_values{"json_values", 1 * mib, "values in one document",
                                    "divide the document"};
-// Bytes of member names that are compared with each other, in one document.
-inline constexpr Limit json_names{"json_names", 10'000'000'000, "compared bytes of member names",
-                                  "use fewer and shorter names"};
 // Files. A state in a preset has at most 1 GiB, and 4/3 of that as text.
 inline constexpr Limit policy_file{"policy_file", 1 * mib, "bytes in a policy",
                                    "remove entries that are not needed"};
@@ -162,7 +159,6 @@ inline constexpr std::array all = {ptx_text,
                                    json_nesting,
                                    json_members,
                                    json_values,
-                                   json_names,
                                    policy_file,
                                    preset_file,
                                    manifest_file,

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "ctxbroker/preset.hpp"
-#include "observe/number_text.hpp"
 #include "observe/whole_file.hpp"
 #include "plugin/base64.hpp"
 #include "plugin/document_error.hpp"
@@ -95,9 +94,8 @@ Preset read_members_of(const Json& json, const Location& root) {
 
 // Returns the text of a host's own member as JSON. Text that is not JSON becomes a string.
 Json other_to_json(const std::string& text) {
-  const detail::InLocaleC locale;  // the library reads fractions with strtod
-  Json json = Json::parse(text, nullptr, false);
-  return json.is_discarded() ? Json(text) : json;
+  std::optional<Json> json = json::parsed(text);
+  return json ? std::move(*json) : Json(text);
 }
 
 }  // namespace

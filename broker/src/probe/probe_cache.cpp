@@ -8,13 +8,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/version.hpp"
-#include "observe/number_text.hpp"
+#include "json/document.hpp"
 #include "observe/regular_file.hpp"
 #include "observe/whole_file.hpp"
 #include "probe/questions.hpp"
@@ -22,7 +21,7 @@
 namespace ctxbroker {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using json::Json;
 
 constexpr const char* schema = "ctxbroker.probe/1";
 
@@ -95,9 +94,9 @@ namespace detail {
 namespace {
 
 ReadProbe read_probe(const std::string& text, const ProbeKey& key) {
-  const InLocaleC locale;  // the library reads fractions with strtod
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) return {std::nullopt, "it is not a JSON object"};
+  const std::optional<Json> parsed = json::parsed(text);
+  if (!parsed || !parsed->is_object()) return {std::nullopt, "it is not a JSON object"};
+  const Json& json = *parsed;
   try {
     const bool same = json.at("schema") == schema && json.at("broker") == version() &&
                       json.at("gpu") == key.gpu &&

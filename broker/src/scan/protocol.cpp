@@ -25,8 +25,8 @@ std::string text_of(const Json& object, const char* name) {
 }
 
 Json parse_line(const std::string& line) {
-  Json json = Json::parse(line, nullptr, false);
-  return json.is_object() ? json : Json::object();
+  std::optional<Json> json = json::parsed(line);
+  return json && json->is_object() ? std::move(*json) : Json::object();
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ CacheEntry read_entry(const Json& json, const Location& line, const std::string&
 }
 
 void read_line(std::string_view text, const Location& line, CacheText& cache) {
-  const Json json = Json::parse(text, nullptr, false);  // our own file: no need for more words
+  const Json json = json::parse(text, line.document);
   if (!json.is_object()) line.refuse("it is no JSON object");
   if (json.contains("schema")) {
     if (json.at("schema") != cache_schema) line.refuse("it is of another version");

@@ -83,6 +83,8 @@ TEST_F(ProbeCache, DamagedCacheIsNotedAndMeasuredAnew) {
     ASSERT_NE(at, std::string::npos) << from;
     damaged.push_back(text.replace(at, from.size(), to));
   };
+  const std::string deep = std::string(100, '[') + std::string(100, ']');
+  with("\"measured\": \"2", "\"x\": " + deep + ", \"measured\": \"2");
   with("\"measured\": \"2", "\"measured\": 4, \"x\": \"2");
   with("\"answers\": [", "\"answers\": {}, \"x\": [");
   with("\"shield.control\"", "\"shield.unheard_of\"");

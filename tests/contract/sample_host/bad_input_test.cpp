@@ -142,7 +142,7 @@ TEST_F(BadInput, FullDiskIsAnOutputError) {
   png("in.png", 200, 100, 16);
   Start start = image(exposure);
   start.wrapper = "ulimit -f 8";
-  expect_error(start, ExitCode::output, {"out.png", "File too large"});
+  expect_error(start, ExitCode::output, {"out.png", "File too large", "name another file"});
   wav("in.wav", 20000);
   start = audio(gain);
   start.wrapper = "ulimit -f 8";

@@ -84,6 +84,18 @@ TEST(PresetJsonTest, PresetIsReadBackUnchanged) {
   EXPECT_EQ(parse_preset(to_json(stateless)).state, stateless.state) << "empty is not none";
 }
 
+// What could not be read back as JSON becomes a text.
+TEST(PresetJsonTest, AMemberOfTheHostBeyondTheLimitsIsWrittenAsAText) {
+  Preset preset = sample_preset();
+  preset.other["good"] = std::string(90, '[') + std::string(90, ']');
+  preset.other["deep"] = std::string(101, '[') + std::string(101, ']');
+  preset.other["endless"] = std::string(1'000'000, '[');
+  const json written = json::parse(to_json(preset));
+  EXPECT_TRUE(written["good"].is_array()) << "the control";
+  EXPECT_EQ(written["deep"], preset.other["deep"]);
+  EXPECT_EQ(written["endless"], preset.other["endless"]);
+}
+
 TEST(PresetJsonTest, MembersOfALaterVersionAreNoError) {
   json later = json::parse(to_json(sample_preset()));
   later["author"] = {{"name", "somebody"}};

@@ -149,6 +149,8 @@ TEST(ScanTextTest, ADamagedLineCostsItself) {
   const std::string good = detail::cache_line("/a.so", entry(LibraryState::enabled));
   for (const std::string& line :
        {std::string("x"), std::string("{}"), std::string(100000, '['), good.substr(0, 100),
+        R"({"x": )" + std::string(100, '[') + std::string(100, ']') + ", " +
+            detail::cache_line("/b.so", entry(LibraryState::enabled)).substr(1),
         std::string(R"({"file": "/b.so", "size": "7"})"),
         std::string(R"({"file": "/b.so", "size": 1, "modified": 1, "changed": 1, "state": "missing",
                         "source": "scan"})")}) {
@@ -183,6 +185,11 @@ TEST(ScanTextTest, AnAnswerIsAboutTheFileThatWasAskedFor) {
   const std::string line = detail::reply_line("/a.so", said);
   EXPECT_TRUE(detail::parse_reply(line, "/a.so"));
   EXPECT_FALSE(detail::parse_reply(line, "/b.so"));
+  const std::string deep = ", \"x\": " + std::string(100, '[') + std::string(100, ']') + "}";
+  EXPECT_FALSE(detail::parse_reply(line.substr(0, line.rfind('}')) + deep, "/a.so"));
+  const std::string request = detail::request_line({"/a.so", std::chrono::seconds(1)});
+  EXPECT_TRUE(detail::parse_request(request));
+  EXPECT_FALSE(detail::parse_request(request.substr(0, request.rfind('}')) + deep));
   for (const char* other : {"", "garbage", "[]", "null", "{}", R"({"file": "/a.so"})",
                             R"({"file": "/a.so", "outcome": "enabled", "text": ""})"}) {
     EXPECT_FALSE(detail::parse_reply(other, "/a.so")) << other;

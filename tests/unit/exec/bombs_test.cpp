@@ -52,6 +52,7 @@ std::string numbered(const std::string& text, unsigned count) {
 
 struct Cost {
   std::string error;
+  std::uint32_t line = 0;  // of the error
   std::uint64_t memory = 0, steps = 0, analysis = 0;
   std::shared_ptr<const Program> program = nullptr;
 };
@@ -63,6 +64,7 @@ Cost cost_of(const std::string& text) {
     cost.program = compile(ptx::parse(head + text, budget), budget);
   } catch (const ptx::SyntaxError& error) {
     cost.error = error.what();
+    cost.line = error.line();
   }
   cost.memory = budget.memory.taken();
   cost.steps = budget.steps.taken();
@@ -213,6 +215,10 @@ TEST(Bombs, ValuesThatLiveAtTheSameTimeAreLimitedPerThread) {
 
 TEST(Bombs, LocalAndSharedMemoryAreLimited) {
   expect_refused(kernel(".local .b8 x[1048576];"), limits::thread_local_memory);
+  const auto first = static_cast<std::uint32_t>(2 + std::count(head.begin(), head.end(), '\n'));
+  for (const char* variable : {"\n\n.local .b8 x[1048576];", "\n\n.shared .b8 x[16777217];"}) {
+    EXPECT_EQ(cost_of(kernel(variable)).line, first + 2) << variable;
+  }
   expect_refused(kernel(".shared .b8 x[16777217];"), limits::kernel_shared_memory);
   EXPECT_THAT(cost_of(kernel(".local .b8 x[1048575];")).error, IsEmpty()) << "the control";
   EXPECT_THAT(cost_of(kernel(".shared .b8 x[16777216];")).error, IsEmpty()) << "the control";

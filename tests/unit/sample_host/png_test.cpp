@@ -211,6 +211,25 @@ TEST(Png, AHugeHeaderIsRefusedBeforeMemoryIsTaken) {
   expect_failure([&] { read_png(folder / "huge.png"); }, ExitCode::input, "65536 x 65536");
 }
 
+std::string number(std::uint32_t value);
+std::string chunk(const std::string& name, const std::string& data);
+
+// Pixels of 2 GiB would be taken for a file of 100 bytes. An unpacked byte takes an eighth of a
+// bit.
+TEST(Png, APictureThatCannotBeInItsFileIsRefusedBeforeMemoryIsTaken) {
+  const TempFolder folder;
+  const auto with = [&](std::uint32_t width, std::uint32_t height) {
+    write_bytes(folder / "in.png", "\x89PNG\r\n\x1a\n" +
+                                       chunk("IHDR", number(width) + number(height) +
+                                                         std::string("\x10\x06\0\0\0", 5)) +
+                                       chunk("IDAT", "") + chunk("IEND", ""));
+    return folder / "in.png";
+  };
+  expect_failure([&] { read_png(with(16384, 16384)); }, ExitCode::input,
+                 "16384 x 16384 pixels cannot be in 57 bytes");
+  expect_failure([&] { read_png(with(64, 64)); }, ExitCode::input, "is damaged");
+}
+
 std::string packed(const std::string& bytes) {
   uLongf size = compressBound(bytes.size());
   std::string result(size, '\0');

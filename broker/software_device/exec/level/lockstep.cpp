@@ -13,6 +13,7 @@ void add_ready(Group& g, u32 pc, u64 mask) {
   for (u32 i = 0; i < g.ready_count; ++i) {
     if (g.ready[i].pc == pc) {
       g.ready[i].mask |= mask;
+      g.held &= ~g.ready[i].mask;  // these may be the lanes that it waits for
       return;
     }
   }
@@ -23,16 +24,6 @@ Fragment take(Group& g, u32 index) {
   const Fragment chosen = g.ready[index];
   g.ready[index] = g.ready[--g.ready_count];
   return chosen;
-}
-
-// The lowest fragment that does not wait for its warp; if all do, the lowest.
-u32 lowest(const Group& g) {
-  u32 best = no_limit, best_held = no_limit;
-  for (u32 i = 0; i < g.ready_count; ++i) {
-    u32& candidate = (g.ready[i].mask & g.held) != 0 ? best_held : best;
-    if (candidate == no_limit || g.ready[i].pc < g.ready[candidate].pc) candidate = i;
-  }
-  return best != no_limit ? best : best_held;
 }
 
 // Lanes that jump to the kernel's end, as those beyond the data do first of all, need not wait
@@ -86,18 +77,56 @@ bool arrive(Group& g, const Instr& in, u32 pc, u64 mask) {
   return true;
 }
 
-// Lanes of the same warps that the instruction names and that can still come here.
-u64 missing(const Group& g, const Instr& in, u64 mask) {
-  if (in.d == no_offset) return 0;
-  const u32* members = lanes_at<u32>(g.frame, in.d);
-  u64 named = 0;
-  for (u64 left = mask; left != 0; left &= left - 1) {
-    const u32 i = static_cast<u32>(__builtin_ctzll(left));
-    named |= static_cast<u64>(members[i]) << (i & 32);
-  }
+// Returns those of a fragment's active lanes that wait: a lane of their warp that they name can
+// still come here.
+u64 waiting(const Group& g, const Instr& in, u64 fragment, u64 active) {
   u64 elsewhere = 0;
   for (u32 i = 0; i < g.ready_count; ++i) elsewhere |= g.ready[i].mask;
-  return named & elsewhere & ~g.held;
+  elsewhere &= ~fragment;
+  if (elsewhere == 0 || in.d == no_offset) return 0;
+  const u32* members = lanes_at<u32>(g.frame, in.d);
+  u64 wait = 0;
+  for (u64 left = active; left != 0; left &= left - 1) {
+    const u32 i = static_cast<u32>(__builtin_ctzll(left));
+    const bool lacks = (static_cast<u64>(members[i]) << (i & 32) & elsewhere) != 0;
+    wait |= static_cast<u64>(lacks) << i;
+  }
+  return wait;
+}
+
+u64 guarded(const Group& g, const Instr& in, u64 mask) {
+  if (in.guard == no_offset) return mask;
+  const u64 holds = predicate_mask(g.frame + in.guard);
+  return mask & (in.guard_negated ? ~holds : holds);
+}
+
+enum class Pressure {
+  none,      // wait together, even if only some have to
+  divide,    // those that need not wait go on
+  together,  // go on with whom it has: every lane waits for one that waits elsewhere
+};
+struct Choice {
+  u32 index;
+  Pressure pressure;
+};
+
+// The lowest fragment that does not wait for its warp. If all do, the lowest with lanes that need
+// not; else the lowest.
+Choice lowest(const Group& g, const Instr* code) {
+  u32 best = no_limit, freed = no_limit, held = no_limit;
+  const auto take_lower = [&g](u32& candidate, u32 i) {
+    if (candidate == no_limit || g.ready[i].pc < g.ready[candidate].pc) candidate = i;
+  };
+  for (u32 i = 0; i < g.ready_count; ++i) {
+    take_lower((g.ready[i].mask & g.held) != 0 ? held : best, i);
+  }
+  if (best != no_limit) return {best, Pressure::none};
+  for (u32 i = 0; i < g.ready_count; ++i) {
+    const Instr& in = code[g.ready[i].pc];
+    const u64 active = guarded(g, in, g.ready[i].mask);
+    if (waiting(g, in, g.ready[i].mask, active) != active) take_lower(freed, i);
+  }
+  return freed != no_limit ? Choice{freed, Pressure::divide} : Choice{held, Pressure::together};
 }
 
 // Each lane goes on at the place of the table that its operand names. False: a fault is recorded.
@@ -128,7 +157,10 @@ Progress run_lockstep(Group& g, const Instr* code) {
   bool rotating = g.turn % 2 == 1 && g.ready_count > 1;
   for (;;) {
     if (g.ready_count == 0) return g.live == 0 ? Progress::finished : Progress::parked;
-    const Fragment chosen = take(g, rotating ? g.turn / 2 % g.ready_count : lowest(g));
+    const Choice choice =
+        rotating ? Choice{g.turn / 2 % g.ready_count, Pressure::divide} : lowest(g, code);
+    const Fragment chosen = take(g, choice.index);
+    Pressure pressure = choice.pressure;
     g.held &= ~chosen.mask;
     u32 pc = chosen.pc, start = pc;
     u64 mask = chosen.mask;
@@ -174,11 +206,23 @@ Progress run_lockstep(Group& g, const Instr* code) {
         continue;
       }
       if (in.kind == Kind::converge) {
-        if (const u64 absent = missing(g, in, active); absent != 0) {
+        const u64 wait = waiting(g, in, mask, active);
+        const Pressure pressed = pressure;
+        pressure = Pressure::none;
+        if (wait != 0 && pressed != Pressure::together) [[unlikely]] {
           block.instructions += static_cast<u64>(pc - start) * count_lanes(mask);
-          g.held |= mask;
-          add_ready(g, pc, mask);
-          break;
+          const u64 stay = pressed == Pressure::divide ? wait : mask;
+          add_ready(g, pc, stay);
+          g.held |= stay;
+          mask &= ~stay;
+          active &= ~stay;
+          if (mask == 0) break;
+          start = pc;
+          whole = false;
+          if (active == 0) {
+            ++pc;
+            continue;
+          }
         }
         if (!in.effect(g, in, active)) return Progress::fault;
         ++pc;

@@ -21,6 +21,32 @@ CTXB_OP void each_lane(u32 active, F f) {
   for (; active != 0; active &= active - 1) f(static_cast<u32>(__builtin_ctz(active)));
 }
 
+// Returns the lanes of a warp, as bits, whose value is `value`.
+CTXB_OP u32 lanes_with(const u32* values, u32 value) {
+  u32 same = 0;
+  for (u32 i = 0; i < warp_lanes; ++i) same |= static_cast<u32>(values[i] == value) << i;
+  return same;
+}
+
+// Calls f(first lane of the warp, lanes that work together) for each group of active lanes: those
+// that name each other with one member mask, or all of a warp if the instruction has no mask. A
+// lane that its own mask leaves out is on its own. f may write no lane but those of its group,
+// because the destination may be where the masks are.
+template <class F>
+CTXB_OP void each_group(const Group& g, const Instr& in, u64 mask, F f) {
+  each_warp(mask, [&](u32 first, u32 active) {
+    if (in.d == no_offset) return f(first, active);
+    const u32* members = lanes_at<u32>(g.frame, in.d) + first;
+    while (active != 0) {
+      const u32 named = members[__builtin_ctz(active)];
+      const u32 same = lanes_with(members, named) & active;
+      if ((same & named) != 0) f(first, same & named);
+      each_lane(same & ~named, [&](u32 i) { f(first, 1U << i); });
+      active &= ~same;
+    }
+  });
+}
+
 enum class Shuffle { up, down, bfly, idx };
 
 // A lane whose source does not take part, because it is not active or has exited, gets 0.
@@ -60,7 +86,7 @@ enum class Vote { all, any, uni, ballot };
 template <Vote Mode>
 bool vote(Group& g, const Instr& in, u64 mask) {
   const u64 holds = predicate_mask(g.frame + in.a);
-  each_warp(mask, [&](u32 first, u32 active) {
+  each_group(g, in, mask, [&](u32 first, u32 active) {
     const u32 yes = static_cast<u32>(holds >> first) & active;
     each_lane(active, [&](u32 i) {
       if constexpr (Mode == Vote::ballot) {
@@ -88,7 +114,7 @@ template <class T>
 bool match_any(Group& g, const Instr& in, u64 mask) {
   const T* a = lanes_at<T>(g.frame, in.a);
   u32 result[group_lanes] = {};
-  each_warp(mask, [&](u32 first, u32 active) {
+  each_group(g, in, mask, [&](u32 first, u32 active) {
     each_lane(active, [&](u32 i) {
       each_lane(active, [&](u32 k) {
         result[first + i] |= static_cast<u32>(a[first + i] == a[first + k]) << k;
@@ -106,7 +132,7 @@ template <class T>
 bool match_all(Group& g, const Instr& in, u64 mask) {
   const T* a = lanes_at<T>(g.frame, in.a);
   Pred* same = in.extra != nullptr ? lanes_at<Pred>(g.frame + in.extra[0]) : nullptr;
-  each_warp(mask, [&](u32 first, u32 active) {
+  each_group(g, in, mask, [&](u32 first, u32 active) {
     const T wanted = a[first + static_cast<u32>(__builtin_ctz(active))];
     bool equal = true;
     each_lane(active, [&](u32 i) { equal = equal && a[first + i] == wanted; });
@@ -143,7 +169,7 @@ CTXB_OP u32 parity(u32 a, u32 b) {
 template <class T, T (*F)(T, T)>
 bool reduce(Group& g, const Instr& in, u64 mask) {
   const T* a = lanes_at<T>(g.frame, in.a);
-  each_warp(mask, [&](u32 first, u32 active) {
+  each_group(g, in, mask, [&](u32 first, u32 active) {
     T total = a[first + static_cast<u32>(__builtin_ctz(active))];
     each_lane(active & (active - 1), [&](u32 i) { total = F(total, a[first + i]); });
     each_lane(active, [&](u32 i) { lanes_at<T>(g.frame + in.dst)[first + i] = total; });

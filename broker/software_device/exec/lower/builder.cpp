@@ -95,11 +95,11 @@ void Builder::begin(const Instruction& instruction) {
 }
 
 void Builder::spend(std::uint64_t steps) const {
-  budget_.steps.spend(steps, instruction_ == nullptr ? 0 : instruction_->line);
+  budget_.steps.spend(steps, line());
 }
 
 void Builder::fail(const std::string& message) const {
-  throw ptx::SyntaxError(instruction_ == nullptr ? 0 : instruction_->line, message);
+  throw ptx::SyntaxError(line(), message);
 }
 
 void Builder::unsupported() const {

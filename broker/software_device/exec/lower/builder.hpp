@@ -177,6 +177,8 @@ class Builder {
   void jump_to_one(ValueId index, ValueId address, const std::vector<std::uint32_t>& callees);
   void jump_back(ValueId site);
 
+  // Names the line of a declaration for errors before the first instruction.
+  void declare_at(std::uint32_t line) { line_ = line; }
   std::uint64_t add_local(std::uint64_t size, std::uint64_t alignment);
   Symbol add_local_symbol(std::uint64_t size, std::uint64_t alignment);
   std::uint64_t add_shared(std::uint64_t size, std::uint64_t alignment);
@@ -221,8 +223,10 @@ class Builder {
 
   const ModuleNames& names_;
   ptx::ModuleBudget& budget_;
-  std::uint32_t line_;
+  std::uint32_t line_;  // of the function, or of what is declared before the first instruction
   Scope* scope_ = nullptr;
+  std::uint32_t line() const { return instruction_ == nullptr ? line_ : instruction_->line; }
+
   const Instruction* instruction_ = nullptr;
   ValueId guard_ = no_value;
   bool guard_negated_ = false;

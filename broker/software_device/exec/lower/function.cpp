@@ -79,6 +79,7 @@ const Instruction& with_vectors_expanded(const Scope& scope, const Instruction& 
 // local memory.
 void declare_variable(Builder& b, Scope& scope, const ptx::Variable& variable) {
   const std::uint64_t size = variable.size_bytes();
+  b.declare_at(variable.line);
   switch (variable.space) {
     case Space::local:
       scope.symbols[variable.name] = b.add_local_symbol(size, variable.alignment);
