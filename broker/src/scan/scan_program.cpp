@@ -32,8 +32,7 @@ constexpr const char* usage =
     "  ctxb-scan --version\n"
     "\n"
     "Loading a library may take MS milliseconds, by default 10000. The exit status is 0 when all\n"
-    "libraries could be loaded, 1 when one could not, or when a result could not be written, and 2 "
-    "for\n"
+    "libraries could be loaded, 1 when one could not or a result could not be written, and 2 for\n"
     "a wrong command line.\n";
 
 // ---- For a host ----------------------------------------------------------------------------

@@ -83,24 +83,32 @@ TEST_F(RunFilesTest, OtherNamesOfAFileAreKnown) {
   fs::create_symlink("in.png", folder / "link.png");
   fs::create_hard_link(folder / "in.png", folder / "hard.png");
   fs::create_directory_symlink(folder.path(), folder / "same");
-  for (const char* name : {"link.png", "hard.png", "same/in.png", "./same/../in.png"}) {
+  for (const char* name : {"link.png", "hard.png", "same/in.png", "./in.png"}) {
     refuse(image({"--save-preset", at(name)}), {"--save-preset would replace", "in.png"});
   }
 }
 
+// The report of the failure may be there afterwards.
 TEST_F(RunFilesTest, TwoOutputsOfARunAreTwoFiles) {
-  for (const char* writer : {"--json", "--trace", "--save-preset"}) {
-    refuse(image({writer, at("out.png")}),
-           {std::string(writer) + " and the output \"output\" are the file"});
-    refuse(audio({writer, at("out.wav")}), {writer, "give each a file of its own"});
+  const auto refuse_two = [&](const std::vector<std::string>& arguments, const std::string& who) {
+    Start start;
+    start.wrapper = "cd \"" + at("") + "\"";
+    start.arguments = arguments;
+    const Ended ended = run_sample_host(start);
+    EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::usage)) << ended.errors;
+    EXPECT_THAT(ended.errors, AllOf(HasSubstr(who + " are the file \""),
+                                    HasSubstr("; give each a file of its own")));
+  };
+  for (const std::string writer : {"--trace", "--save-preset", "--json"}) {
+    refuse_two(image({writer, at("out.png")}), writer + " and the output \"output\"");
+    refuse_two(audio({writer, at("out.wav")}), writer + " and the output \"output\"");
   }
-  refuse(image({"--json", at("r.json"), "--save-preset", at("./r.json")}),
-         {"--json and --save-preset are the file"});
+  refuse_two(image({"--json", at("r.json"), "--save-preset", at("./r.json")}),
+             "--json and --save-preset");
   // Relative names of files that are not there yet.
-  Start start;
-  start.wrapper = "cd \"" + at("") + "\"";
-  start.arguments = image({"--json", "r.json", "--trace", "./r.json"});
-  expect_error(start, ExitCode::usage, {"--json and --trace are the file"});
+  refuse_two(image({"--save-preset", "new.json", "--trace", "./new.json"}),
+             "--trace and --save-preset");
+  EXPECT_FALSE(fs::exists(folder / "new.json"));
 }
 
 TEST_F(RunFilesTest, PresetGoesToAPipeWithAReaderAndWaitsForNone) {
