@@ -103,7 +103,9 @@ void complain(const std::string& text) {
 void remove_manifest(const std::filesystem::path& library) {
   std::error_code none;
   const std::filesystem::path manifest = manifest_path(library);
-  if (std::filesystem::is_regular_file(manifest, none)) std::filesystem::remove(manifest, none);
+  const bool is_library = std::filesystem::equivalent(manifest, library, none);
+  if (is_library || !std::filesystem::is_regular_file(manifest, none)) return;
+  std::filesystem::remove(manifest, none);
 }
 
 // A link can lead from the manifest's name to a library.
