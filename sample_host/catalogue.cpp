@@ -100,6 +100,22 @@ std::vector<std::filesystem::path> libraries_of(const ScanResult& found, const s
                                      "list shows them");
 }
 
+// A damaged list leaves open which plug-ins the user wants to run.
+void check_choices(const ScanResult& found) {
+  if (!found.choices_trouble.empty()) throw Failure(ExitCode::usage, found.choices_trouble);
+}
+
+// The file's name or another program's list can be at fault, and not this program.
+void choose(const std::filesystem::path& library, bool enabled) {
+  try {
+    set_library_enabled(library, enabled);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid_argument) throw;
+    throw Failure(ExitCode::usage, "library \"" + library.string() +
+                                       "\": its choice is not kept: " + error.message());
+  }
+}
+
 }  // namespace
 
 ScanResult scan_plugins(const Options& options) {
@@ -121,10 +137,11 @@ ScanResult scan_plugins(const Options& options) {
   };
   ScanResult found = scan(scan_options);
   if (options.enable.empty() && options.disable.empty()) return found;
+  check_choices(found);
   for (const auto* words : {&options.enable, &options.disable}) {
     for (const std::string& word : *words) {
       for (const auto& path : libraries_of(found, word)) {
-        set_library_enabled(path, words == &options.enable);
+        choose(path, words == &options.enable);
       }
     }
   }
@@ -205,6 +222,7 @@ void warn_of_unknown_ids(const Options& options,
 }
 
 const PluginDescription& find_plugin(const ScanResult& found, const std::string& name) {
+  check_choices(found);
   std::vector<std::string> ids;
   const PluginDescription* chosen = nullptr;
   for (const PluginDescription* plugin : found.plugins()) {

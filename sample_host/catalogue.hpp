@@ -17,7 +17,8 @@ namespace ctxbroker::sample_host {
 
 // Scans the folders of the options, then those of the environment, those of this program's build
 // or installation, and the standard ones. Throws Failure (usage) when a folder that the user named
-// is no folder, and for a name behind --enable or --disable that no library has.
+// is no folder, for a name behind --enable or --disable that no library has, and when a damaged
+// list of disabled libraries keeps these two from working.
 ScanResult scan_plugins(const Options& options);
 
 // The libraries that cannot be used, though nobody has disabled them.
@@ -43,7 +44,8 @@ struct Choice {
 
 // Finds a plug-in by its id, else by its short name. It belongs to `found`. Throws Failure
 // (plugin): unknown, with the nearest name and the list of all, or with what is wrong with its
-// library; ambiguous, with the ids it may mean.
+// library; ambiguous, with the ids it may mean. Failure (usage): the list of disabled libraries is
+// damaged.
 const PluginDescription& find_plugin(const ScanResult& found, const std::string& name);
 // The same, and loads its library. Throws also the broker's Error.
 Choice find_choice(Broker& broker, const ScanResult& found, const std::string& name);

@@ -19,6 +19,7 @@
 #include "report.hpp"
 #include "report_output.hpp"
 #include "results_file.hpp"
+#include "run_files.hpp"
 #include "session.hpp"
 #include "stopwatch.hpp"
 #include "trace_output.hpp"
@@ -404,11 +405,14 @@ ExitCode run_audio(const Options& options) {
   const Stopwatch stopwatch;
   const GraphPlan plan = make_plan(options);
   for (const PlannedPort& port : plan.inputs) check_input_file(port.file);
+  RunFiles files(options, plan);
+  files.check_ports(files_of(plan.inputs), files_of(plan.outputs));
   // Before the inputs are read: plug-ins for images are the better reason than files of images.
   Session session(options, plan, Media::audio);
+  files.check_plugins(session);
   Mix mix(options, plan);
-  ReportOutput report_output(options, plan);
-  TraceOutput trace_output(options, plan);
+  ReportOutput report_output(options);
+  TraceOutput trace_output(options);
   session.save_preset(options);
   mix.activate(session);
   mix.run(session);

@@ -21,6 +21,7 @@
 #include "report.hpp"
 #include "report_output.hpp"
 #include "results_file.hpp"
+#include "run_files.hpp"
 #include "session.hpp"
 #include "stopwatch.hpp"
 #include "tiles.hpp"
@@ -273,9 +274,14 @@ ExitCode run_image(const Options& options) {
         "all frames exist already; nothing was done, and there is no report");
     return ExitCode::ok;
   }
-  ReportOutput report_output(options, plan);
-  TraceOutput trace_output(options, plan);
+  RunFiles files(options, plan);
+  for (const Frame& frame : frames) {
+    in_frame(frame, [&] { files.check_ports(frame.inputs, frame.outputs); });
+  }
+  ReportOutput report_output(options);
+  TraceOutput trace_output(options);
   Pipeline pipeline(options, plan, frames);
+  files.check_plugins(pipeline.session());
   pipeline.run();
   Report report = pipeline.report();
   report.command = "image";

@@ -17,8 +17,10 @@ constexpr std::array rows{
                 "policy, graph file or preset"},
     ExitCodeRow{ExitCode::input, "input",
                 "the input file: missing, unreadable, truncated, wrong format"},
-    ExitCodeRow{ExitCode::output, "output",
-                "the output file: folder missing, not writable, disk full, format not written"},
+    ExitCodeRow{
+        ExitCode::output, "output",
+        "the output file, or standard output: folder missing, not writable, disk full, format "
+        "not written"},
     ExitCodeRow{ExitCode::plugin, "plugin",
                 "a plug-in: not found, cannot be loaded, other ABI, init or processing failed, its "
                 "work faulted or took too long, its process ended"},

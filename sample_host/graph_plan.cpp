@@ -123,23 +123,6 @@ void set_generated(GraphPlan& plan, const Options& options) {
   }
 }
 
-// Results are JSON files, as what the command reads may be.
-void check_outputs(const GraphPlan& plan, const Options& options) {
-  std::vector<std::filesystem::path> read = options.presets;
-  read.insert(read.end(), {options.graph, options.policy, plan.automation});
-  for (const PlannedPort& port : plan.outputs) {
-    for (const std::filesystem::path& file : read) {
-      std::error_code none;
-      if (file.empty() || std::filesystem::weakly_canonical(port.file, none) !=
-                              std::filesystem::weakly_canonical(file, none)) {
-        continue;
-      }
-      throw Failure(ExitCode::usage, "the output \"" + port.name + "\" would replace \"" +
-                                         file.string() + "\", which is read; name another file");
-    }
-  }
-}
-
 }  // namespace
 
 GraphPlan plan_row(const std::vector<std::string>& plugins) {
@@ -168,7 +151,6 @@ GraphPlan make_plan(const Options& options) {
   bind_files(plan, options.inputs, options.outputs);
   if (!options.automation.empty()) plan.automation = options.automation;
   set_generated(plan, options);
-  check_outputs(plan, options);
   return plan;
 }
 

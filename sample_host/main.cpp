@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // sample_host: photographs and recordings through CUDA plug-ins.
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
@@ -16,6 +15,7 @@
 #include "files/output_file.hpp"
 #include "files/start.hpp"
 #include "logging.hpp"
+#include "observe/standard_output.hpp"
 #include "probe_report.hpp"
 #include "progress.hpp"
 #include "terminal.hpp"
@@ -57,23 +57,27 @@ Failure current_failure() {
   }
 }
 
+void check_printed() {
+  if (!detail::all_is_printed()) throw Failure(ExitCode::output, detail::not_printed);
+}
+
 ExitCode run(int argc, const char* const* argv) {
   const bool colour = use_colour();
   remember_start();
   std::optional<Options> options;
   try {
     options = parse_options(argc, argv);
-    if (!options) return ExitCode::ok;
+    if (!options) {  // help or the version
+      check_printed();
+      return ExitCode::ok;
+    }
     start_logging(options->verbosity, colour);
     remove_on_signals();
     report_signals(*options);
     name_crashes(true);
     const WaitNotice notice(options->verbosity >= 0);
     const ExitCode code = dispatch(*options);
-    if (std::fflush(stdout) != 0) {
-      throw Failure(ExitCode::output,
-                    "standard output cannot be written; look at what reads it, or at the disk");
-    }
+    check_printed();
     return code;
   } catch (...) {
     const Failure failure = current_failure();

@@ -7,29 +7,11 @@
 #include "files/input_file.hpp"
 #include "files/start.hpp"
 #include "frames.hpp"
-#include "report_output.hpp"
+#include "run_files.hpp"
 
 namespace ctxbroker::sample_host {
 
 namespace {
-
-std::vector<std::filesystem::path> files_of(const std::vector<PlannedPort>& ports) {
-  std::vector<std::filesystem::path> files;
-  files.reserve(ports.size());
-  for (const PlannedPort& port : ports) files.push_back(port.file);
-  return files;
-}
-
-// An output may be an input, which is read before it is replaced.
-void check_outputs(const std::vector<std::filesystem::path>& outputs) {
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    for (std::size_t other = 0; other < i; ++other) {
-      if (!same_place(outputs[i], outputs[other])) continue;
-      throw Failure(ExitCode::usage, "two outputs are the file \"" + outputs[i].string() +
-                                         "\"; give each a file of its own");
-    }
-  }
-}
 
 // Without --frames, a % is an ordinary character. But then there is a file of that name.
 void check_inputs(const std::vector<std::filesystem::path>& inputs) {
@@ -65,7 +47,6 @@ bool all_exist(const std::vector<std::filesystem::path>& files) {
 std::vector<Frame> list_frames(const Options& options, const GraphPlan& plan) {
   const std::vector<std::filesystem::path> inputs = files_of(plan.inputs);
   const std::vector<std::filesystem::path> outputs = files_of(plan.outputs);
-  check_outputs(outputs);
   check_results(options, plan);
   if (!options.frames) {
     check_inputs(inputs);

@@ -19,8 +19,7 @@ struct Frame {
 };
 
 // Those that are to be done: with --skip-existing, not those whose outputs are all there. Throws
-// Failure: usage, if a name has no place for the frame's number, or two outputs are the same file;
-// input, if one's input is missing.
+// Failure: usage, if a name has no place for the frame's number; input, if one's input is missing.
 std::vector<Frame> list_frames(const Options& options, const GraphPlan& plan);
 
 // Runs `step`, whose errors say which frame they are about.

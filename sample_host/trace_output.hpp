@@ -6,7 +6,6 @@
 
 #include "engine.hpp"
 #include "files/output_file.hpp"
-#include "graph_plan.hpp"
 #include "options.hpp"
 
 namespace ctxbroker::sample_host {
@@ -14,8 +13,8 @@ namespace ctxbroker::sample_host {
 // Opened before the work, so that a trace that cannot be written is known before it.
 class TraceOutput {
  public:
-  // Throws Failure (output; usage when it would overwrite another file of the run).
-  TraceOutput(const Options& options, const GraphPlan& plan);
+  // Throws Failure (output).
+  explicit TraceOutput(const Options& options);
 
   // Stops the timeline and writes it. Does nothing without --trace. Throws Failure (output).
   void write(Engine& engine);

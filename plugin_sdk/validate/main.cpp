@@ -7,14 +7,18 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
+#include <filesystem>
 #include <iostream>
 #include <random>
 #include <thread>
 
 #include "behaviour.hpp"
+#include "ctxbroker/error.hpp"
+#include "ctxbroker/manifest.hpp"
 #include "guardian.hpp"
 #include "ladder.hpp"
+#include "observe/standard_output.hpp"
+#include "observe/whole_file.hpp"
 #include "report.hpp"
 #include "runner.hpp"
 
@@ -88,14 +92,37 @@ int run_one(Arguments& arguments, const std::string& which, bool is_child) {
   return answer.outcome == Outcome::fail ? failed : passed;
 }
 
+// Returns `code`, or the code for an output that cannot be written if that is true of what was
+// printed.
+int ended(int code) {
+  if (detail::all_is_printed()) return code;
+  std::fprintf(stderr, "ctxb-validate: error: %s\n", detail::not_printed);
+  return no_file;
+}
+
+// Writing the manifest must not destroy what is read.
+void check_behaviour(const Arguments& arguments) {
+  const std::filesystem::path library = arguments.options.file;
+  for (const auto& read : {library, manifest_path(library)}) {
+    std::error_code none;
+    if (arguments.behaviour.empty() ||
+        !std::filesystem::equivalent(arguments.behaviour, read, none)) {
+      continue;
+    }
+    throw CLI::ValidationError("--behaviour", "\"" + arguments.behaviour +
+                                                  "\" is the library or its manifest; name "
+                                                  "another file");
+  }
+}
+
 int write_behaviour(const Arguments& arguments) {
   const nlohmann::ordered_json manifest = behaviour_of(arguments.options);
-  std::ofstream file(arguments.behaviour);
-  file << manifest.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  file.close();
-  if (!file) {
-    std::fprintf(stderr, "ctxb-validate: error: %s cannot be written\n",
-                 arguments.behaviour.c_str());
+  try {
+    detail::write_whole_file(arguments.behaviour, [&](const auto& take) {
+      take(manifest.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    });
+  } catch (const Error& error) {
+    std::fprintf(stderr, "ctxb-validate: error: %s\n", error.what());
     return no_file;
   }
   return passed;
@@ -118,7 +145,7 @@ int run_all(const Arguments& arguments) {
   if (!arguments.behaviour.empty()) {
     if (const int code = write_behaviour(arguments); code != passed) return code;
   }
-  return all_well(results) ? passed : failed;
+  return ended(all_well(results) ? passed : failed);
 }
 
 int run(int argc, char** argv) {
@@ -167,7 +194,7 @@ int run(int argc, char** argv) {
     options.deadline = std::chrono::seconds(deadline);
     if (arguments.list) {
       std::fputs(ladder_text().c_str(), stdout);
-      return passed;
+      return ended(passed);
     }
     if (options.file.empty()) throw CLI::RequiredError("FILE");
     check_only(options);
@@ -189,9 +216,10 @@ int run(int argc, char** argv) {
       return passed;
     }
     if (!arguments.child.empty()) return run_one(arguments, arguments.child, true);
-    if (!arguments.reproduce.empty()) return run_one(arguments, arguments.reproduce, false);
+    if (!arguments.reproduce.empty()) return ended(run_one(arguments, arguments.reproduce, false));
+    check_behaviour(arguments);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? passed : wrong_usage;
+    return app.exit(error) == 0 ? ended(passed) : wrong_usage;
   }
   return run_all(arguments);
 }

@@ -77,6 +77,43 @@ assert plugin["jobs"]["launches"] == 8 and plugin["jobs"]["heap_calls_in_process
 PYTHON
 fi
 
+# What the validator writes destroys nothing that it reads, and it waits for nobody.
+cp "$plugins/exposure.so" "$scratch/own.so"
+ln -s own.so "$scratch/linked.so"
+ln "$scratch/own.so" "$scratch/hard.so"
+for name in own linked hard; do
+  ends_with 2 "is the library or its manifest" "$scratch/own.so" --only load.answers --behaviour "$scratch/$name.so"
+done
+cmp "$plugins/exposure.so" "$scratch/own.so" || fail "--behaviour has replaced the library"
+mkfifo "$scratch/pipe"
+ends_with 3 "a pipe that nobody reads" "$scratch/own.so" --only load.answers --behaviour "$scratch/pipe"
+ends_with 3 "cannot be written" "$scratch/own.so" --only load.answers --behaviour "$scratch/nowhere/b.json"
+rm -f "$manifest"
+mkfifo "$manifest"
+"$bin/ctxb-scan" --manifest "$small" 2>"$scratch/said" && fail "a manifest was written into a pipe"
+grep -qF "is not a regular file" "$scratch/said" || fail "ctxb-scan: $(cat "$scratch/said")"
+[[ -p "$manifest" ]] || fail "ctxb-scan has removed a pipe that is not its own"
+rm "$manifest"
+ln -s small.so "$manifest"
+"$bin/ctxb-scan" --manifest "$small" 2>"$scratch/said" && fail "a manifest was written over its library"
+cmp "$CTXB_BUILD/test_plugins/unloadable.so" "$small" || fail "ctxb-scan --manifest has replaced the library"
+
+# Output that is lost is no success.
+unwritten() {
+  local code="$1" got=0
+  shift
+  "$@" >/dev/full 2>"$scratch/said" || got=$?
+  if ((got != code)); then fail "$* >/dev/full: exit code $got instead of $code"; fi
+  grep -qF "standard output cannot be written" "$scratch/said" || fail "$* >/dev/full: $(cat "$scratch/said")"
+}
+unwritten 3 "$bin/ctxb-validate" --list
+unwritten 3 "$bin/ctxb-validate" --help
+unwritten 3 "$bin/ctxb-validate" "$scratch/own.so" --only load.answers
+unwritten 3 "$bin/ctxb-validate" "$scratch/own.so" --only load.answers --json
+unwritten 1 "$bin/ctxb-scan" --version
+unwritten 1 "$bin/ctxb-scan" --help
+unwritten 1 "$bin/ctxb-scan" "$scratch/own.so"
+
 # The page has the table that the program prints.
 "$bin/ctxb-validate" --list >"$scratch/list"
 sed -n '/^<!-- ctxb-validate --list -->$/,/^<!-- end of the list -->$/{/^<!--/d;p}' \

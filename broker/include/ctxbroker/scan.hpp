@@ -83,12 +83,14 @@ struct ScanOptions {
 
 /// What a scan knows of a library.
 enum class LibraryState {
-  enabled,         ///< It can be used.
-  disabled,        ///< The user has disabled it, or the host's lists leave it out.
-  could_not_load,  ///< It cannot be loaded, it is no plug-in, or safe mode knows nothing of it.
-  crashed,         ///< It ended the process that loaded it.
-  hung,            ///< Loading it did not end in time.
-  missing,         ///< An earlier scan found it. The file is gone now, and its folder is not.
+  enabled,   ///< It can be used.
+  disabled,  ///< The user has disabled it, or the host's lists leave it out.
+  /// It cannot be loaded, it is no plug-in, safe mode knows nothing of it, or the list of disabled
+  /// libraries cannot be read.
+  could_not_load,
+  crashed,  ///< It ended the process that loaded it.
+  hung,     ///< Loading it did not end in time.
+  missing,  ///< An earlier scan found it. The file is gone now, and its folder is not.
 };
 
 /// Returns "enabled", "disabled", "could_not_load", "crashed", "hung" or "missing". Static text.
@@ -132,10 +134,13 @@ struct CTXB_API ScanResult {
   /// names; behind them those that are missing.
   std::vector<ScannedLibrary> libraries;
   std::vector<ScanDuplicate> duplicates;
-  /// What went wrong beside the libraries, in sentences: a damaged cache, a manifest that is not
-  /// believed, a scanning program that does not start, and libraries that plug-ins need in
+  /// What went wrong beside the libraries, in sentences: a damaged cache or list, a manifest that
+  /// is not believed, a scanning program that does not start, and libraries that plug-ins need in
   /// different versions, of which a process has only one.
   std::vector<std::string> notes;
+  /// Why the list of disabled libraries (ScanOptions::choices_file) cannot be read. Then no library
+  /// is enabled, and `notes` has this text too. Empty: it can be read, or there is none.
+  std::string choices_trouble;
   bool complete = true;  ///< Whether all files were looked at; see ScanOptions::progress.
 
   /// Returns the plug-ins of the enabled libraries, without those that are passed over, in the

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <system_error>
+#include <thread>
 
 #include "ctxbroker/error.hpp"
 #include "observe/new_file.hpp"
@@ -16,15 +18,44 @@
 namespace ctxbroker::detail {
 namespace {
 
+[[noreturn]] void fail(const std::filesystem::path& path, const std::string& why) {
+  throw Error(ErrorKind::output_file, "file \"" + path.string() + "\" cannot be written: " + why);
+}
+
 [[noreturn]] void fail(const std::filesystem::path& path, int error) {
-  throw Error(ErrorKind::output_file, "file \"" + path.string() + "\" cannot be written: " +
-                                          std::generic_category().message(error));
+  fail(path, std::generic_category().message(error));
 }
 
 bool is_device_or_pipe(const std::filesystem::path& path) {
   std::error_code none;
   const std::filesystem::file_status there = std::filesystem::status(path, none);
   return std::filesystem::exists(there) && !std::filesystem::is_regular_file(there);
+}
+
+// Opens what is no regular file. A pipe is waited for only shortly: it may have no reader, and a
+// reader that is started at the same time may come a little later.
+int open_device_or_pipe(const std::filesystem::path& path) {
+  constexpr std::chrono::milliseconds patience{1000}, step{10};
+  const auto end = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file >= 0) {
+      const int flags = ::fcntl(file, F_GETFL);
+      if (flags < 0 || ::fcntl(file, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+        const int error = errno;
+        ::close(file);
+        fail(path, error);
+      }
+      return file;
+    }
+    const int error = errno;
+    std::error_code none;
+    if (error != ENXIO || !std::filesystem::is_fifo(path, none)) fail(path, error);
+    if (std::chrono::steady_clock::now() >= end) {
+      fail(path, "it is a pipe that nobody reads; start its reader first");
+    }
+    std::this_thread::sleep_for(step);
+  }
 }
 
 // What a link points to; otherwise the path itself.
@@ -37,10 +68,10 @@ std::filesystem::path behind_links(const std::filesystem::path& path) {
 // The temporary file. Its destructor removes the file unless put_in_place has renamed it.
 class PartFile {
  public:
-  explicit PartFile(const std::filesystem::path& path) : path_(path) {
+  PartFile(const std::filesystem::path& path, bool regular_only) : path_(path) {
     if (is_device_or_pipe(path_)) {
-      file_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
-      if (file_ < 0) fail(path_, errno);
+      if (regular_only) fail(path_, "it is not a regular file; remove it");
+      file_ = open_device_or_pipe(path_);
       return;
     }
     // Absolute, because another thread may change the working folder before it is in place.
@@ -85,6 +116,12 @@ class PartFile {
   int file_ = -1;
 };
 
+void write(PartFile&& part,
+           const std::function<void(const std::function<void(std::string_view)>&)>& produce) {
+  produce([&](std::string_view text) { part.write(text); });
+  part.put_in_place();
+}
+
 }  // namespace
 
 std::filesystem::path folder_from_environment(const char* variable) {
@@ -103,9 +140,13 @@ std::filesystem::path user_folder(const char* variable, const char* fallback) {
 void write_whole_file(
     const std::filesystem::path& path,
     const std::function<void(const std::function<void(std::string_view)>&)>& produce) {
-  PartFile part(path);
-  produce([&](std::string_view text) { part.write(text); });
-  part.put_in_place();
+  write(PartFile(path, false), produce);
+}
+
+void write_own_file(
+    const std::filesystem::path& path,
+    const std::function<void(const std::function<void(std::string_view)>&)>& produce) {
+  write(PartFile(path, true), produce);
 }
 
 }  // namespace ctxbroker::detail

@@ -148,7 +148,7 @@ std::string write_cache(const std::filesystem::path& file, const ProbeReport& re
   std::filesystem::create_directories(file.parent_path(), error);
   if (error) return file.string() + ": " + error.message();
   try {
-    write_whole_file(file, [&](const auto& write) { write(text_of(json)); });
+    write_own_file(file, [&](const auto& write) { write(text_of(json)); });
   } catch (const Error& failed) {
     return failed.message();
   }

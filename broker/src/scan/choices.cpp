@@ -39,12 +39,16 @@ std::set<std::string> parse_disabled(std::string_view text, const std::string& d
 
 std::set<std::string> read_disabled(const std::filesystem::path& file) {
   std::error_code error;
-  const auto status = std::filesystem::status(file, error);
+  const auto status = std::filesystem::symlink_status(file, error);
   if (file.empty() || status.type() == std::filesystem::file_type::not_found) return {};
-  const std::string document = "list of disabled libraries \"" + file.string() + "\"";
-  if (!std::filesystem::is_regular_file(status)) Location{document, ""}.refuse("it is no file");
-  return parse_disabled(json::read_text(file, "list of disabled libraries", limits::disabled_file),
-                        document);
+  constexpr const char* what = "list of disabled libraries";
+  try {
+    return parse_disabled(json::read_text(file, what, limits::disabled_file),
+                          std::string(what) + " \"" + file.string() + "\"");
+  } catch (const json::DocumentError& damaged) {
+    throw json::DocumentError(std::string(damaged.what()) +
+                              "; mend this file, or remove it to enable all libraries");
+  }
 }
 
 void write_disabled(const std::filesystem::path& file, const std::set<std::string>& disabled) {
@@ -56,7 +60,7 @@ void write_disabled(const std::filesystem::path& file, const std::set<std::strin
   }
   const Json json{{"schema", disabled_schema}, {"disabled", disabled}};
   const std::string text = json.dump(2) + "\n";
-  write_whole_file(file, [&](const auto& take) { take(text); });
+  write_own_file(file, [&](const auto& take) { take(text); });
 }
 
 }  // namespace ctxbroker::detail

@@ -97,8 +97,9 @@ class Scan {
       disabled_ =
           read_disabled(options_.choices_file.empty() ? default_choices() : options_.choices_file);
     } catch (const json::DocumentError& error) {
-      result_.notes.push_back(std::string("nothing counts as disabled by the user: ") +
-                              error.what());
+      result_.choices_trouble =
+          std::string("it cannot be told which libraries are disabled: ") + error.what();
+      result_.notes.push_back(result_.choices_trouble);
     }
   }
 
@@ -121,6 +122,12 @@ class Scan {
     if (std::string why = why_disabled(file.path); !why.empty()) {
       library.state = LibraryState::disabled;
       library.reason = std::move(why);
+      return true;
+    }
+    // Code that the user has disabled must not run because the list is damaged.
+    if (!result_.choices_trouble.empty()) {
+      library.state = LibraryState::could_not_load;
+      library.reason = "it cannot be told whether the user has disabled it";
       return true;
     }
     if (known || !options_.safe) return known;

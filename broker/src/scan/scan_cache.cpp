@@ -203,7 +203,7 @@ bool ScanCache::append(const std::string& text) {
 
 void ScanCache::write_all(const CacheEntries& entries) {
   try {
-    write_whole_file(file_, [&](const auto& take) {
+    write_own_file(file_, [&](const auto& take) {
       take(header_line());
       for (const auto& [path, entry] : entries) take(cache_line(path, entry));
     });

@@ -14,6 +14,7 @@
 #include "ctxbroker/manifest.hpp"
 #include "ctxbroker/scan.hpp"
 #include "ctxbroker/version.hpp"
+#include "observe/standard_output.hpp"
 #include "observe/whole_file.hpp"
 #include "plugin/description_json.hpp"
 #include "scan/examine.hpp"
@@ -31,7 +32,8 @@ constexpr const char* usage =
     "  ctxb-scan --version\n"
     "\n"
     "Loading a library may take MS milliseconds, by default 10000. The exit status is 0 when all\n"
-    "libraries could be loaded, 1 when one could not, and 2 for a wrong command line.\n";
+    "libraries could be loaded, 1 when one could not or a result could not be written, and 2 for\n"
+    "a wrong command line.\n";
 
 // ---- For a host ----------------------------------------------------------------------------
 
@@ -100,7 +102,22 @@ void complain(const std::string& text) {
 // A manifest of another build would be wrong, and none is better.
 void remove_manifest(const std::filesystem::path& library) {
   std::error_code none;
-  std::filesystem::remove(manifest_path(library), none);
+  const std::filesystem::path manifest = manifest_path(library);
+  const bool is_library = std::filesystem::equivalent(manifest, library, none);
+  if (is_library || !std::filesystem::is_regular_file(manifest, none)) return;
+  std::filesystem::remove(manifest, none);
+}
+
+// A link can lead from the manifest's name to a library.
+void check_manifest(const Task& task, const std::filesystem::path& library) {
+  const std::filesystem::path manifest = manifest_path(library);
+  for (const std::filesystem::path& read : task.files) {
+    std::error_code none;
+    if (!std::filesystem::equivalent(manifest, read, none)) continue;
+    throw Error(ErrorKind::output_file, "manifest \"" + manifest.string() +
+                                            "\" would replace the library \"" + read.string() +
+                                            "\"; remove the link");
+  }
 }
 
 bool work_on(const Task& task, const std::filesystem::path& file) {
@@ -121,8 +138,9 @@ bool work_on(const Task& task, const std::filesystem::path& file) {
       std::fputs((to_json(plugins).dump(2) + "\n").c_str(), stdout);
       return true;
     }
+    check_manifest(task, library);
     const std::string text = to_json(make_manifest(library, plugins));
-    write_whole_file(manifest_path(library), [&](const auto& take) { take(text); });
+    write_own_file(manifest_path(library), [&](const auto& take) { take(text); });
     return true;
   } catch (const std::exception& failed) {
     if (task.manifest) remove_manifest(library);
@@ -157,7 +175,10 @@ int run(const std::vector<std::string>& arguments) {
 
 int run_scan_program(const std::vector<std::string>& arguments) noexcept {
   try {
-    return detail::run(arguments);
+    const int status = detail::run(arguments);
+    if (detail::all_is_printed()) return status;
+    detail::complain(detail::not_printed);
+    return 1;
   } catch (const std::exception& error) {
     detail::complain(error.what());
     return 1;

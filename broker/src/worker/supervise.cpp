@@ -215,7 +215,7 @@ void WorkerImpl::read_packets(WorkerProcess& process) {
     const bool has_passed_memory = has_passed && is_memory(passed.get());
     if (has_passed && (received != Received::packet || !has_passed_memory ||
                        packet_.head.kind != PacketKind::descriptor)) {
-      closer_->close(std::exchange(passed, {}));
+      closer_->close(std::exchange(passed, Descriptor()));
     }
     switch (received) {
       case Received::nothing:

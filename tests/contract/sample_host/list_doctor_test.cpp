@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <string_view>
 
@@ -140,6 +142,54 @@ TEST_F(ListCommand, TheUserDisablesAndEnablesALibrary) {
                                         "--enable enables it"));
   EXPECT_EQ(states({"--enable", "exposure.so"}), "enabled");
   EXPECT_EQ(run({"list", "--disable", "nothing"}).exit_code, static_cast<int>(ExitCode::usage));
+}
+
+// Code that the user has disabled must not run, and nobody is told to report a defect.
+TEST_F(ListCommand, ADamagedListOfDisabledLibrariesEnablesNothing) {
+  const Environment environment = {{"XDG_CONFIG_HOME", at("config")}};
+  run({"list", "--disable", "exposure"}, environment);
+  const auto list = folder / "config/ctxbroker/disabled.json";
+  const std::string whole = read_bytes(list);
+  ASSERT_THAT(whole, HasSubstr("exposure.so"));
+  png("in.png", 2, 2);
+  const auto expect_refusals = [&] {
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+             {"image", at("in.png"), "-o", at("out.png"), "-p", "exposure"},
+             {"image", at("in.png"), "-o", at("out.png"), "-p", "exposure", "--isolate"},
+             {"list", "--disable", "blur"},
+             {"list", "--enable", "exposure"}}) {
+      const Ended ended = run(words, environment);
+      EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::usage)) << ended.errors;
+      EXPECT_THAT(ended.errors, HasSubstr("it cannot be told which libraries are disabled: list of "
+                                          "disabled libraries \"" +
+                                          list.string() + "\""));
+      EXPECT_THAT(ended.errors, HasSubstr("mend this file, or remove it"));
+      EXPECT_THAT(ended.errors, Not(HasSubstr("defect")));
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder / "out.png"));
+    for (const char* command : {"list", "doctor"}) {
+      const Ended shown = run({command, "--json"}, environment);
+      EXPECT_EQ(shown.exit_code, 0);
+      EXPECT_THAT(json::parse(shown.output)["plugins"], testing::IsEmpty());
+      EXPECT_THAT(json::parse(shown.output)["warnings"].dump(), HasSubstr("cannot be told"));
+    }
+  };
+  for (const std::size_t bytes : {whole.size() / 2, std::size_t{0}}) {
+    write_bytes(list, whole.substr(0, bytes));
+    expect_refusals();
+    EXPECT_EQ(read_bytes(list), whole.substr(0, bytes));
+  }
+  std::filesystem::remove(list);
+  std::filesystem::create_directory(list);
+  expect_refusals();
+  std::filesystem::remove(list);
+  std::filesystem::create_symlink("nowhere", list);
+  expect_refusals();
+  std::filesystem::remove(list);
+  ASSERT_EQ(::mkfifo(list.c_str(), 0600), 0);
+  expect_refusals();
+  std::filesystem::remove(list);
+  run_well({"image", at("in.png"), "-o", at("out.png"), "-p", "exposure"}, environment);
 }
 
 TEST_F(ListCommand, SafeModeTakesManifestsOnly) {

@@ -180,9 +180,14 @@ TEST_F(ScanTest, TheUserDisablesAndEnables) {
   const ScanResult again = scan(options());
   EXPECT_THAT(again.plugins(), SizeIs(1));
 
-  // A damaged file is said so, and stays as it is.
+  // A damaged file is said so, and stays as it is. Nobody knows then what may be used.
   write_text(options().choices_file, "{");
-  EXPECT_THAT(scan(options()).notes, ElementsAre(HasSubstr("disabled.json")));
+  const ScanResult damaged = scan(options());
+  EXPECT_THAT(damaged.choices_trouble, HasSubstr("disabled.json"));
+  EXPECT_THAT(damaged.notes, ElementsAre(damaged.choices_trouble));
+  EXPECT_EQ(named(damaged, "a.so").state, LibraryState::could_not_load);
+  EXPECT_THAT(named(damaged, "a.so").plugins, SizeIs(1)) << "to be shown";
+  EXPECT_THAT(damaged.plugins(), IsEmpty());
   EXPECT_THROW(set_library_enabled(library, false, options()), Error);
   EXPECT_EQ(text_of(options().choices_file), "{");
 }
@@ -192,6 +197,25 @@ TEST_F(ScanTest, ADisabledLibraryIsNotRun) {
   const Counted counted(options());
   EXPECT_EQ(counted.loads, 0);
   EXPECT_EQ(named(counted.found, "a.so").state, LibraryState::disabled);
+}
+
+TEST_F(ScanTest, NothingRunsIfItCannotBeToldWhatIsDisabled) {
+  set_library_enabled(put("scan_crashes", "a.so"), false, options());
+  put("unloadable", "b.so");
+  const std::string list = text_of(options().choices_file);
+  write_text(options().choices_file, list.substr(0, list.size() / 2));
+  const Counted counted(options());
+  EXPECT_EQ(counted.loads, 0);
+  for (const char* name : {"a.so", "b.so"}) {
+    EXPECT_EQ(named(counted.found, name).state, LibraryState::could_not_load);
+    EXPECT_THAT(named(counted.found, name).reason, HasSubstr("cannot be told"));
+  }
+  // The positive control.
+  write_text(options().choices_file, list);
+  const Counted whole(options());
+  EXPECT_EQ(named(whole.found, "a.so").state, LibraryState::disabled);
+  EXPECT_EQ(named(whole.found, "b.so").state, LibraryState::enabled);
+  EXPECT_THAT(whole.found.choices_trouble, IsEmpty());
 }
 
 TEST_F(ScanTest, AllowAndDenyListsDecideWhichLibrariesAreUsed) {

@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <string>
+#include <thread>
 
+#include "ctxbroker/error.hpp"
 #include "json/document.hpp"
 #include "observe/regular_file.hpp"
 #include "observe/whole_file.hpp"
@@ -52,6 +55,43 @@ TEST(WrittenFileTest, FileThatIsReplacedKeepsItsMode) {
   write_whole_file(folder / "old", [](const auto& sink) { sink("after"); });
   EXPECT_EQ(mode_of(folder / "old"), 0600U);
   EXPECT_EQ(read_bytes(folder / "old"), "after");
+}
+
+std::string error_of(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(WrittenFileTest, PipeIsWrittenIfSomebodyReadsItAndNotWaitedForOtherwise) {
+  const TempFolder folder;
+  const std::filesystem::path pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string text(100'000, 'x');  // more than a pipe holds
+  const auto write = [&] { write_whole_file(pipe, [&](const auto& sink) { sink(text); }); };
+  EXPECT_THAT(error_of(write), HasSubstr("a pipe that nobody reads"));
+  std::string got;
+  std::thread reader([&] { got = read_bytes(pipe); });
+  EXPECT_EQ(error_of(write), "");
+  reader.join();
+  EXPECT_EQ(got.size(), text.size());
+  EXPECT_EQ(error_of([] { write_whole_file("/dev/null", [](const auto& sink) { sink("x"); }); }),
+            "");
+}
+
+TEST(WrittenFileTest, FileOfTheBrokersOwnIsARegularFile) {
+  const TempFolder folder;
+  const std::filesystem::path pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::filesystem::path& file : {pipe, std::filesystem::path("/dev/null")}) {
+    EXPECT_THAT(error_of([&] { write_own_file(file, [](const auto& sink) { sink("x"); }); }),
+                HasSubstr("is not a regular file; remove it"));
+  }
+  write_own_file(folder / "new", [](const auto& sink) { sink("text"); });
+  EXPECT_EQ(read_bytes(folder / "new"), "text");
 }
 
 struct ReadFileTest : ::testing::Test {

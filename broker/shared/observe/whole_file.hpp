@@ -19,8 +19,14 @@ std::filesystem::path user_folder(const char* variable, const char* fallback);
 // Throws Error (output_file) with the path and the system's message, and what `produce` throws;
 // then `path` is unchanged and the temporary file is gone. A new file gets the mode that the umask
 // leaves; one that is replaced keeps its mode. A link keeps pointing to the file that
-// is written. What is there and is no regular file (a device, a pipe) is written to directly.
+// is written. What is there and is no regular file (a device, a pipe) is written to directly. A
+// pipe that nobody opens for reading within a second is an error.
 void write_whole_file(
+    const std::filesystem::path& path,
+    const std::function<void(const std::function<void(std::string_view)>&)>& produce);
+
+// The same for a file of the broker's, which is a regular file: what is no regular file is refused.
+void write_own_file(
     const std::filesystem::path& path,
     const std::function<void(const std::function<void(std::string_view)>&)>& produce);
 
