@@ -42,7 +42,7 @@ head -c 3000 "$plugins/exposure.so" >"$scratch/short.so"
 ends_with 1 "fail  static.library" "$scratch/short.so" --only static.library
 cp "$scratch/short.so" "$scratch/huge.so"
 truncate -s 3G "$scratch/huge.so"  # only the first 3,000 bytes take room on the disk
-ends_with 1 "has more than 2147483648 bytes" "$scratch/huge.so" --only static.library
+ends_with 1 "is larger than 2147483648 bytes" "$scratch/huge.so" --only static.library
 
 # A manifest that the library has outgrown, and one that fits.
 small="$scratch/small.so"
