@@ -12,7 +12,7 @@
 #include "broker_fixture.hpp"
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/stream.hpp"
-#include "support/driver_by_name.hpp"
+#include "support/raw_driver.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -210,8 +210,9 @@ TEST_F(PollTest, NoPollWaitsForAnotherThreadsClose) {
   static std::atomic<bool> release;
   release = false;
   CUstream const stream = tenant.create_stream();
+  const RawDriver driver(own.driver().path);
   tenant.run(0, [&] {
-    check_driver_call("cuLaunchHostFunc", stream, CUhostFn([](void*) {
+    driver.check_call("cuLaunchHostFunc", stream, CUhostFn([](void*) {
                         while (!release) std::this_thread::sleep_for(std::chrono::milliseconds(1));
                       }),
                       static_cast<void*>(nullptr));

@@ -30,15 +30,16 @@ int deeper(int depth) {
   return depth < 0 ? 0 : deeper(depth + 1) + room[0];
 }
 
+// The broker's own threads let only signals of faults through.
 void hold_other_threads() {
   struct sigaction action = {};
   action.sa_handler = [](int) {
     for (;;) pause();
   };
-  sigaction(SIGUSR1, &action, nullptr);
+  sigaction(SIGTRAP, &action, nullptr);
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     const pid_t thread = std::stoi(task.path().filename());
-    if (thread != gettid()) syscall(SYS_tgkill, getpid(), thread, SIGUSR1);
+    if (thread != gettid()) syscall(SYS_tgkill, getpid(), thread, SIGTRAP);
   }
 }
 
