@@ -33,7 +33,7 @@ ROOMS = {
     "plugin": ["gate", "module", "json"],
     "graph": ["plugin"],
     "scan": ["plugin", "process"],
-    "probe": ["gate", "process"],
+    "probe": ["gate", "json", "process"],
     "worker": ["graph", "process"],
 }
 

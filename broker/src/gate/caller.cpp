@@ -130,7 +130,7 @@ void decide_thread() noexcept {
   const CodeOwner code = start.is_known ? owner_of_code(start.function) : CodeOwner{nullptr, true};
   GatedTenant* owner = code.tenant;
   if (code.starts_threads) {
-    const ThreadObject object = read_thread_object(start.argument);
+    const ThreadObject object = read_thread_object(start.argument, is_code_that_calls_for_others);
     owner = owner_of(object);
     if (owner == nullptr) owner = walk_callers().starter;
     const bool is_ending = object.its_class == 0;

@@ -9,7 +9,6 @@
 #include <span>
 #include <string_view>
 
-#include "gate/code_map.hpp"
 #include "process/read_word.hpp"
 
 namespace ctxbroker::detail {
@@ -65,15 +64,14 @@ bool is_machine_code(std::uintptr_t address) noexcept {
              &address) != 0;
 }
 
-// The function's arguments lie before it. Behind it may lie what was there before the object. A
-// function of the driver or of the C library says nothing about who has given it to the thread.
-std::uintptr_t find_function(std::uintptr_t at) noexcept {
+// The function's arguments lie before it. Behind it may lie what was there before the object.
+std::uintptr_t find_function(std::uintptr_t at, bool (*calls_for_others)(const void*)) noexcept {
   constexpr std::size_t most_words = 8;
   for (std::size_t i = 1; i <= most_words; ++i) {
     const std::uintptr_t word = read_word(at + i * sizeof word);
     if (word == 0 || !is_machine_code(word)) continue;
     try {
-      return is_code_that_calls_for_others(reinterpret_cast<const void*>(word)) ? 0 : word;
+      return calls_for_others(reinterpret_cast<const void*>(word)) ? 0 : word;
     } catch (...) {  // out of memory: the class tells more often than not
       return 0;
     }
@@ -83,13 +81,13 @@ std::uintptr_t find_function(std::uintptr_t at) noexcept {
 
 }  // namespace
 
-ThreadObject read_thread_object(std::uintptr_t at) noexcept {
+ThreadObject read_thread_object(std::uintptr_t at, bool (*calls_for_others)(const void*)) noexcept {
   const std::uintptr_t its_class = class_of_object(at);
   if (its_class == 0) return {};
   const ClassName name(its_class);
   if (name.text()[0] != '\0' && !name.text().starts_with(any_thread)) return {};
   const bool searched = !name.is_of_one_library() && calls_any_function(name.text());
-  return {its_class, searched ? find_function(at) : 0};
+  return {its_class, searched ? find_function(at, calls_for_others) : 0};
 }
 
 }  // namespace ctxbroker::detail

@@ -13,8 +13,9 @@ struct ThreadObject {
   std::uintptr_t function = 0;
 };
 
-// The object is gone at the thread's end, and its memory may be in use for something else. Any
-// thread.
-ThreadObject read_thread_object(std::uintptr_t at) noexcept;
+// The object is gone at the thread's end, and its memory may be in use for something else.
+// `calls_for_others` says whether code is of a library that calls whatever function it is given: a
+// function of such a library does not tell who has given it to the thread. Any thread.
+ThreadObject read_thread_object(std::uintptr_t at, bool (*calls_for_others)(const void*)) noexcept;
 
 }  // namespace ctxbroker::detail

@@ -97,7 +97,7 @@ struct Values {
 LeftThread thread_in(const Extent& code, Address start, Address argument) noexcept {
   if (is_in(code, start)) return LeftThread::started;
   if (!owner_of_code(reinterpret_cast<const void*>(start)).starts_threads) return LeftThread::none;
-  const ThreadObject object = read_thread_object(argument);
+  const ThreadObject object = read_thread_object(argument, is_code_that_calls_for_others);
   if (object.its_class == 0) return LeftThread::none;
   const bool is_its_class = is_in(code, object.its_class);
   if (object.function != 0 && !is_in(code, object.function)) {
@@ -112,7 +112,7 @@ LeftThread thread_in(const Extent& code, Address start, Address argument) noexce
 // The object of std::thread is gone before the C library calls destructors.
 bool is_at_work(Address start, Address argument) noexcept {
   return owner_of_code(reinterpret_cast<const void*>(start)).starts_threads &&
-         read_thread_object(argument).its_class != 0;
+         read_thread_object(argument, is_code_that_calls_for_others).its_class != 0;
 }
 
 // Calls `use` with each thread, the function that it was started with and its argument. A thread

@@ -286,9 +286,10 @@ class HungTest : public ::testing::TestWithParam<Child> {};
 
 TEST_P(HungTest, ChildTestPasses) {
   const auto& [test, kind] = GetParam();
-  const ChildResult child =
-      run_child(std::string("Kinds/HungChildTest.DISABLED_") + test + "/" + kind,
-                {{"LSAN_OPTIONS", "detect_leaks=0"}});
+  const ChildResult child = run_child(
+      std::string("Kinds/HungChildTest.DISABLED_") + test + "/" + kind,
+      {{"LSAN_OPTIONS", "detect_leaks=0"},
+       {"CTXB_TEST_LINGERS_NS", std::to_string(std::chrono::nanoseconds(kernel_takes).count())}});
   EXPECT_EQ(child.exit_code, 0) << child.output;
   EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
 }
