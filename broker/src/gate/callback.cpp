@@ -151,8 +151,8 @@ void run_callback(GatedTenant& tenant, const char* name, CUstream stream, void (
   strike(tenant.identity(), nullptr, name, text);
 }
 
-// What is inserted when the driver has taken the function, or erased when it has not. Nothing is
-// allocated then.
+// The entry is inserted when the driver has taken the function, and erased when it has not. Neither
+// allocates.
 struct LedGraphFunction::Pending {
   std::set<GraphFunction>::iterator in_graph;
   GraphFunctions::OfNodes of_node;  // one node with one function; empty: it is for a graph

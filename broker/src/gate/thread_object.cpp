@@ -39,7 +39,7 @@ class ClassName {
 };
 
 constexpr std::string_view any_thread = "NSt6thread";
-// What follows is the type of the function.
+// The type of the function follows.
 constexpr std::string_view before_function = "NSt6thread11_State_implINS_8_InvokerISt5tupleIJ";
 
 // A pointer to a function, to a member, or std::function. A lambda or another class of the code's

@@ -31,7 +31,7 @@ struct MakersDelete {
   }
 };
 
-// As std::make_shared, with that deleter.
+// Does what std::make_shared does, with that deleter.
 template <typename T, typename... Arguments>
 std::shared_ptr<T> make_shared_by_maker(Arguments&&... arguments) {
   return std::shared_ptr<T>(new T(std::forward<Arguments>(arguments)...), MakersDelete<T>{});

@@ -84,7 +84,7 @@ TEST(PresetJsonTest, PresetIsReadBackUnchanged) {
   EXPECT_EQ(parse_preset(to_json(stateless)).state, stateless.state) << "empty is not none";
 }
 
-// What could not be read back as JSON becomes a text.
+// A member that could not be read back as JSON becomes a text.
 TEST(PresetJsonTest, AMemberOfTheHostBeyondTheLimitsIsWrittenAsAText) {
   Preset preset = sample_preset();
   preset.other["good"] = std::string(90, '[') + std::string(90, ']');
