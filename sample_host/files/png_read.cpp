@@ -193,7 +193,7 @@ Failure read_failure(const std::filesystem::path& path, const Reader& reader) {
 // before memory is taken for it.
 void check_file_size(const std::filesystem::path& path, std::uint64_t file_size,
                      const Reader& reader) {
-  constexpr std::uint64_t most_bits_per_byte = 1032 * 8;
+  constexpr std::uint64_t most_bits_per_byte = std::uint64_t{1032} * 8;
   const std::uint64_t pixel_bits = std::uint64_t{png_get_bit_depth(reader.png, reader.info)} *
                                    png_get_channels(reader.png, reader.info);
   const std::uint64_t bits = std::uint64_t{reader.width} * reader.height * pixel_bits;

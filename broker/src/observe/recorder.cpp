@@ -15,21 +15,21 @@ const char* to_string(Severity severity) noexcept {
 
 namespace detail {
 
-constinit thread_local const Recorder::Speaking* Recorder::innermost_ = nullptr;
+constinit thread_local const Recorder::Speaking* Recorder::innermost = nullptr;
 
-Recorder::Speaking::Speaking(const Recorder& in) noexcept : recorder(in), outer(innermost_) {
+Recorder::Speaking::Speaking(const Recorder& in) noexcept : recorder(in), outer(innermost) {
   ++recorder.speaking_;
-  innermost_ = this;
+  innermost = this;
 }
 
 Recorder::Speaking::~Speaking() {
-  innermost_ = outer;
+  innermost = outer;
   --recorder.speaking_;
 }
 
 int Recorder::speaking_here() const noexcept {
   int count = 0;
-  for (const Speaking* one = innermost_; one != nullptr; one = one->outer) {
+  for (const Speaking* one = innermost; one != nullptr; one = one->outer) {
     if (&one->recorder == this) ++count;
   }
   return count;

@@ -37,7 +37,7 @@ class Recorder {
     const Recorder& recorder;
     const Speaking* const outer;
   };
-  static constinit thread_local const Speaking* innermost_;
+  static constinit thread_local const Speaking* innermost;
 
   RecordSink sink_;  // read by a thread that is counted in speaking_
   bool has_sink_ = false;

@@ -13,10 +13,11 @@ namespace ctxbroker::detail {
 
 class Maker {
  public:
+  Maker() noexcept : id_(::getpid()) {}
   bool is_this_process() const noexcept { return id_ == ::getpid(); }
 
  private:
-  const pid_t id_ = ::getpid();
+  const pid_t id_;
 };
 
 // Keeps an object until the process ends, where a leak checker finds it.
