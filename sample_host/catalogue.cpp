@@ -201,6 +201,7 @@ void warn_of_unknown_ids(const Options& options,
   if (options.policy.empty()) return;
   const Policy policy = read_policy(options.policy);
   std::vector<std::string> known;
+  known.reserve(used.size());
   for (const PluginDescription* plugin : used) known.push_back(plugin->id);
   const auto is_known = [&](const auto& entry) {
     return std::find(known.begin(), known.end(), entry.first) != known.end();

@@ -164,6 +164,7 @@ std::string gate_age(const Findings& findings) {
   text += ". Calls of functions that it does not know are not held back";
   if (unknown.empty()) return text;
   std::vector<std::string> names;
+  names.reserve(unknown.size());
   for (const UnknownFunction& one : unknown) names.push_back(one.name);
   return text + ": " + join(names);
 }
