@@ -16,9 +16,9 @@
 namespace ctxbroker::sample_host {
 
 // Scans the folders of the options, then those of the environment, those of this program's build
-// or installation, and the standard ones. Throws Failure (usage) when a folder that the user named
-// is no folder, for a name behind --enable or --disable that no library has, and when a damaged
-// list of disabled libraries keeps these two from working.
+// or installation, and the standard ones. Throws Failure (usage) in three cases: a
+// folder that the user named does not exist, no library has the name behind --enable or --disable,
+// or the list of disabled libraries is damaged and these two cannot change it.
 ScanResult scan_plugins(const Options& options);
 
 // The libraries that cannot be used, though nobody has disabled them.

@@ -25,8 +25,8 @@ void wait_if_ending() noexcept;
 // The slot's file is finished or removed.
 void release(int slot) noexcept;
 
-// From now on, the process may end with exit: main does so. Before, whoever calls exit is named,
-// and the process ends with the exit code of a plug-in's failure.
+// Lets main end the process with exit. Before this call, a plug-in that calls exit is named, and
+// the process ends with the exit code of a plug-in's failure.
 void let_exit() noexcept;
 
 // Installs the handlers, each only where the default action stands (a sanitizer's or an embedding

@@ -37,7 +37,7 @@ Failure write_failure(const std::filesystem::path& path, int error) {
                                            : "; name a file in a folder that may be written"));
 }
 
-// The folder as the user has written it, where the file is no link.
+// Returns the folder as the user has written it, unless the file is a link to another folder.
 std::string shown(const std::filesystem::path& given, const std::filesystem::path& folder) {
   if (from_start(given).parent_path() != folder) return folder.string();
   return given.has_parent_path() ? given.parent_path().string() : ".";

@@ -134,7 +134,7 @@ struct CTXB_API ScanResult {
   /// names; behind them those that are missing.
   std::vector<ScannedLibrary> libraries;
   std::vector<ScanDuplicate> duplicates;
-  /// What went wrong beside the libraries, in sentences: a damaged cache or list, a manifest that
+  /// Troubles that are not of one library, in sentences: a damaged cache or list, a manifest that
   /// is not believed, a scanning program that does not start, and libraries that plug-ins need in
   /// different versions, of which a process has only one.
   std::vector<std::string> notes;

@@ -112,7 +112,7 @@ inline constexpr Limit link_errors{"link_errors", 100, "errors while linking",
 
 inline constexpr Limit json_nesting{"json_nesting", 100, "values inside each other",
                                     "nest less deeply"};
-// Members of one object. Whoever looks for one compares its name with all before it.
+// Members of one object. A search for a member compares its name with all names before it.
 inline constexpr Limit json_members{"json_members", 10'000, "members of one object",
                                     "divide the object"};
 // Values of one document. Each takes more memory than its text.

@@ -25,7 +25,8 @@ void write_whole_file(
     const std::filesystem::path& path,
     const std::function<void(const std::function<void(std::string_view)>&)>& produce);
 
-// The same for a file of the broker's, which is a regular file: what is no regular file is refused.
+// The same for a file of the broker's own. Refuses a path that leads to anything but a regular
+// file.
 void write_own_file(
     const std::filesystem::path& path,
     const std::function<void(const std::function<void(std::string_view)>&)>& produce);

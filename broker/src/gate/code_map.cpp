@@ -447,7 +447,7 @@ void refresh() noexcept {
     with_present(process, [&](const auto& present, unsigned long long changes) {
       update(process, present, changes);
     });
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: what is new is nobody's
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: new code is nobody's
   }
 }
 

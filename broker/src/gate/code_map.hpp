@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Says whose code lies at an address. A tenant owns the libraries that came into the process with
-// one of its libraries, those that its code opened later, and those that were there and
-// that the host then loads for it. A library that another tenant needs or opens too belongs to
-// nobody. Code that stays in the process keeps its
-// GatedTenant, and each tenant that adopts this code opens it again.
+// one of its libraries, those that its code opened later, and those that were there before the host
+// loaded them for it. A library that another tenant needs or opens too belongs to nobody. Code that
+// stays in the process keeps its GatedTenant, and each tenant that adopts this code opens it again.
 #pragma once
 
 #include <cstdint>

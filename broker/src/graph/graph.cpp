@@ -297,7 +297,8 @@ Graph& Graph::operator=(Graph&& other) noexcept {
   return *this;
 }
 Graph::~Graph() {
-  if (impl_ != nullptr && !impl_->broker.is_makers()) detail::keep_for_ever(impl_.release());
+  if (impl_ != nullptr && !impl_->broker.is_in_its_process())
+    detail::keep_for_ever(impl_.release());
 }
 
 namespace {

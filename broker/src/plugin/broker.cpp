@@ -78,7 +78,7 @@ Broker& Broker::operator=(Broker&& other) noexcept {
 
 Broker::~Broker() {
   if (impl_ == nullptr) return;
-  if (!impl_->is_makers()) {
+  if (!impl_->is_in_its_process()) {
     abandon(std::move(impl_));
     return;
   }
@@ -100,7 +100,7 @@ Broker::~Broker() {
 
 void Broker::close() {
   if (impl_ == nullptr) return;
-  if (!impl_->is_makers()) return abandon(std::move(impl_));
+  if (!impl_->is_in_its_process()) return abandon(std::move(impl_));
   if (impl_->is_in_record()) {
     throw Error(ErrorKind::wrong_state,
                 "the broker cannot be closed inside its records callback; close it when the "

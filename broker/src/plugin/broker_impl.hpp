@@ -40,7 +40,7 @@ class BrokerImpl final : private BusyTenants {
   BrokerImpl& operator=(const BrokerImpl&) = delete;
 
   // False: a forked process has this copy, and leaves all of it alone.
-  bool is_makers() const noexcept { return maker_.is_this_process(); }
+  bool is_in_its_process() const noexcept { return maker_.is_this_process(); }
   const std::string& host_name() const noexcept { return options_.host_name; }
   const std::string& host_version() const noexcept { return options_.host_version; }
   const TenantIdentity& host() const noexcept { return *host_; }

@@ -66,7 +66,7 @@ void DeviceMemory::reset() noexcept {
   if (address == 0) return;
   try {
     const auto tenant = tenant_.lock();
-    if (tenant != nullptr && tenant->broker().is_makers()) tenant->release(address);
+    if (tenant != nullptr && tenant->broker().is_in_its_process()) tenant->release(address);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the tenant has given it back already
   }
 }

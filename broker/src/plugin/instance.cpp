@@ -133,7 +133,7 @@ LeaseInfo Instance::lease_info() const {
 
 void Instance::end(std::unique_ptr<Instance> instance) noexcept {
   Instance& ending = *instance;
-  if (!ending.broker_.is_makers()) return keep_for_ever(instance.release());
+  if (!ending.broker_.is_in_its_process()) return keep_for_ever(instance.release());
   ending.deactivate();
   if (ending.object_ != nullptr) {
     ending.call_main(Phase::idle, ending.nowhere(), "destroy",

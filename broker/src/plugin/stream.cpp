@@ -29,7 +29,7 @@ void Stream::reset() noexcept {
   if (stream == nullptr) return;
   try {
     const auto tenant = tenant_.lock();
-    if (tenant != nullptr && tenant->broker().is_makers()) tenant->destroy_stream(stream);
+    if (tenant != nullptr && tenant->broker().is_in_its_process()) tenant->destroy_stream(stream);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the tenant has destroyed it already
   }
 }

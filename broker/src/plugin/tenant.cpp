@@ -101,7 +101,7 @@ std::uint64_t Tenant::strikes() const noexcept {
 }
 
 void Tenant::close() {
-  if (impl_ == nullptr || !impl_->broker().is_makers()) return;
+  if (impl_ == nullptr || !impl_->broker().is_in_its_process()) return;
   if (identity_->id == host_tenant && impl_.use_count() > 1) {
     impl_.reset();  // the other handles of the host go on
   } else {

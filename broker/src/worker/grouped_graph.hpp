@@ -42,7 +42,7 @@ class GroupedGraph {
   GroupedGraph(const GroupedGraph&) = delete;
   GroupedGraph& operator=(const GroupedGraph&) = delete;
   // False: a forked process has this copy, and leaves all of it alone.
-  bool is_makers() const noexcept { return maker_.is_this_process(); }
+  bool is_in_its_process() const noexcept { return maker_.is_this_process(); }
 
   // The place of a node.
   struct Place {

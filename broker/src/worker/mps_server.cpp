@@ -131,7 +131,7 @@ class MpsKeeper {
   ~MpsKeeper() { end(); }
 
   // False: a forked process has this copy, and leaves the server alone.
-  bool is_makers() const noexcept { return maker_.is_this_process(); }
+  bool is_in_its_process() const noexcept { return maker_.is_this_process(); }
   std::string variable() const { return std::string(pipe_variable) + folder_.pipes().string(); }
 
  private:
@@ -192,7 +192,7 @@ MpsServer& MpsServer::operator=(MpsServer&& other) noexcept {
   return *this;
 }
 MpsServer::~MpsServer() {
-  if (keeper_ != nullptr && !keeper_->is_makers()) detail::keep_for_ever(keeper_.release());
+  if (keeper_ != nullptr && !keeper_->is_in_its_process()) detail::keep_for_ever(keeper_.release());
 }
 
 std::string MpsServer::variable() const {

@@ -47,7 +47,7 @@ WorkerGraph& WorkerGraph::operator=(WorkerGraph&& other) noexcept {
   return *this;
 }
 WorkerGraph::~WorkerGraph() {
-  if (impl_ != nullptr && !impl_->is_makers()) detail::keep_for_ever(impl_.release());
+  if (impl_ != nullptr && !impl_->is_in_its_process()) detail::keep_for_ever(impl_.release());
 }
 
 const DriverInfo& WorkerGraph::driver() const& {

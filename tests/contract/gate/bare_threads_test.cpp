@@ -159,7 +159,7 @@ TEST_P(BareThreadsTest, ThreadOfTheCxxLibraryIsTheTenantsWhateverItCallsLast) {
 }
 
 // The loader takes a class that several libraries have from the first one that shows it to all.
-TEST_P(BareThreadsTest, ThreadOfAnyFunctionIsTheTenantsWhoeverHasItsClass) {
+TEST_P(BareThreadsTest, ThreadWithAPlainFunctionBelongsToTheFunctionsTenant) {
   const TempFolder folder;
   Tenant tenant = open("tail"), neighbour = open("neighbour");
   for (Tenant* const owner : {static_cast<Tenant*>(nullptr), &neighbour}) {

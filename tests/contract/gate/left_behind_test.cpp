@@ -245,7 +245,7 @@ TEST_P(InAKeysDestructor, DISABLED_OfATenantsLibrary) {
   thread->finish();
 }
 
-// A value that a thread at work has taken back is no sign of a destructor.
+// A thread that is still at work may take its value back, and is in no destructor.
 TEST_F(LeftElsewhere, DISABLED_ValuesOfAThreadAtWorkKeepNoLibrary) {
   const std::filesystem::path path = test_library("left_behind");
   std::promise<void> taken_back, closed;
