@@ -152,8 +152,9 @@ void BrokerImpl::primary_kept(const char* function, CUdevice device, const void*
     const std::uint64_t count = host_->repeats.count(function, library);
     if (!is_told(count)) return;
     host_->log(Severity::warning, "shield", [&] {
-      return "device " + std::to_string(ordinal) + ": the driver refused " + function + " of " +
-             library + ", because others use the primary context" + repeats_text(count);
+      return "device " + std::to_string(ordinal) + ": the driver refused " + function + " from " +
+             library + ", which would have destroyed the context that all libraries share" +
+             repeats_text(count);
     });
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the call is not counted
   }
