@@ -115,6 +115,10 @@ BrokerMetrics BrokerImpl::metrics() const {
           {one.tenant, one.tenant_name, one.device, one.what, one.count, one.bytes});
     }
   }
+  if (claims_ != nullptr) {
+    metrics.libraries = claims_->libraries();
+    metrics.unmatched_patterns = claims_->unmatched();
+  }
   for (auto& [id, tenant] : by_id) metrics.tenants.push_back(std::move(tenant));
   return metrics;
 }
