@@ -110,6 +110,15 @@ struct LibraryMetrics {
   std::string pattern;      ///< LibraryPattern::match of the pattern.
 };
 
+/// Calls that would have destroyed a primary context, and that the driver refused because of the
+/// shield. They came from code that is no tenant's. It needs BrokerOptions::shield_host.
+struct RefusedCalls {
+  std::string function;     ///< The driver function: "cuDevicePrimaryCtxReset_v2".
+  std::string library;      ///< The file of the library, or the program, whose code called it.
+  int device = 0;           ///< CUDA device ordinal.
+  std::uint64_t count = 0;  ///< How many calls.
+};
+
 /// A snapshot. Taking one does not delay a launch.
 struct BrokerMetrics {
   std::vector<TenantMetrics> tenants;       ///< In the order of their ids, the host first.
@@ -117,6 +126,7 @@ struct BrokerMetrics {
   std::vector<LibraryMetrics> libraries{};  ///< In the order of their paths.
   /// The patterns of the policy that have matched no library so far.
   std::vector<std::string> unmatched_patterns{};
+  std::vector<RefusedCalls> refused{};  ///< In the order of the functions. Usually empty.
 };
 
 /// Writes metrics as JSON text.

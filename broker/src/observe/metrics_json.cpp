@@ -71,6 +71,13 @@ std::string to_json(const BrokerMetrics& metrics) {
                          {"pattern", one.pattern}});
   }
   json["unmatched_patterns"] = metrics.unmatched_patterns;
+  Json& refused = json["refused"] = Json::array();
+  for (const RefusedCalls& one : metrics.refused) {
+    refused.push_back({{"function", one.function},
+                       {"library", one.library},
+                       {"device", one.device},
+                       {"count", one.count}});
+  }
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
