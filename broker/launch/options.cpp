@@ -104,10 +104,10 @@ struct KnownOption {
   bool takes_value;
 };
 constexpr std::array known_options{
-    KnownOption{"--policy", true},   KnownOption{"--tenant", true},  KnownOption{"--each", false},
-    KnownOption{"--report", true},   KnownOption{"--trace", true},   KnownOption{"--log", true},
+    KnownOption{"--policy", true},   KnownOption{"--tenant", true},   KnownOption{"--each", false},
+    KnownOption{"--report", true},   KnownOption{"--trace", true},    KnownOption{"--log", true},
     KnownOption{"--driver", true},   KnownOption{"--children", true}, KnownOption{"-v", false},
-    KnownOption{"--verbose", false}, KnownOption{"--check", false},  KnownOption{"-h", false},
+    KnownOption{"--verbose", false}, KnownOption{"--check", false},   KnownOption{"-h", false},
     KnownOption{"--help", false},    KnownOption{"--version", false}};
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -170,8 +170,9 @@ bool children_from(const std::string& text) {
 bool is_name(std::string_view text) {
   return !text.empty() && text.front() != '.' && text.back() != '.' &&
          text.find("..") == std::string_view::npos &&
-         text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                "0123456789-_.") == std::string_view::npos;
+         text.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+             "0123456789-_.") == std::string_view::npos;
 }
 
 }  // namespace
@@ -204,8 +205,9 @@ TenantOption parse_tenant(const std::string& text) {
   }
   if (tenant.glob.empty()) refuse(where + " has no pattern behind the \"=\"");
   if (tenant.glob.find_first_of("/*?[") != 0) {
-    refuse(where + ": the pattern can match no library, because real paths begin with \"/\"; write "
-                   "\"*/" +
+    refuse(where +
+           ": the pattern can match no library, because real paths begin with \"/\"; write "
+           "\"*/" +
            tenant.glob + "\"");
   }
   return tenant;

@@ -130,11 +130,10 @@ bool Run::fail(const std::string& why) {
   return false;
 }
 
-// Without a driver behind the gate, every call answers that there is no device, and a driver without
-// a device says so itself. There is nothing to protect.
+// Without a driver behind the gate, every call answers that there is no device, and a driver
+// without a device says so itself. There is nothing to protect.
 bool Run::without_device(const Error& error) {
-  const bool is_not_there =
-      error.kind() == ErrorKind::no_driver && error.origin().call == "dlopen";
+  const bool is_not_there = error.kind() == ErrorKind::no_driver && error.origin().call == "dlopen";
   const bool has_none = error.kind() == ErrorKind::no_device || is_not_there;
   if (names_driver() || !has_none) return false;
   if (settings_.verbose) standard_error_.print("the program finds no device: " + error.message());
@@ -257,8 +256,9 @@ ctxb_run_result ctxb_run_open(const ctxb_run_start* start) {
     run = made.release();
     const auto finish = [] { run->finish(); };
     if (std::atexit(finish) != 0 || std::at_quick_exit(finish) != 0) {
-      run->standard_error().print("warning: the process has no room for a function at its exit, so "
-                                  "there will be no report");
+      run->standard_error().print(
+          "warning: the process has no room for a function at its exit, so "
+          "there will be no report");
     }
     return ctxb_run_opened;
   } catch (const std::exception& error) {

@@ -64,8 +64,8 @@ std::vector<std::string> preloaded() {
   return all;
 }
 
-// The functions that a preloaded library stands in front of; empty: none of these, or the library is
-// the gate.
+// The functions that a preloaded library stands in front of; empty: none of these, or the library
+// is the gate.
 std::string interposes(const std::string& file) {
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return "";

@@ -51,15 +51,14 @@ TEST_F(RunTest, StartedProgramIsNotCoveredWithoutChildren) {
 }
 
 TEST_F(RunTest, OtherPreloadedLibrariesStayWithoutChildren) {
-  const auto ended = run_program({"--children=no"}, {"variable=LD_PRELOAD"},
-                                 {{"LD_PRELOAD", neighbour()}});
+  const auto ended =
+      run_program({"--children=no"}, {"variable=LD_PRELOAD"}, {{"LD_PRELOAD", neighbour()}});
   EXPECT_EQ(ended.output, "LD_PRELOAD=" + neighbour() + "\n");
 }
 
 // CUDA does not survive a fork, in this process as in any other.
 TEST_F(RunTest, ForkedProcessHasTheDriversAnswerAndWritesNoReport) {
-  const auto ended =
-      run_program({"--report", at("report.json")}, {"use", "fork", "reset", "look"});
+  const auto ended = run_program({"--report", at("report.json")}, {"use", "fork", "reset", "look"});
   EXPECT_EQ(ended.output, "use: 0\nuse: 3\nchild: 0\nreset: 800\nmemory: whole\n");
   EXPECT_THAT(folder.names(), ElementsAre("report.json"));
   EXPECT_EQ(run_alone({"use", "fork"}).output, "use: 0\nuse: 3\nchild: 0\n");
@@ -91,8 +90,8 @@ TEST_F(RunTest, ProgramThatReplacesThePreloadedLibrariesLosesItsChildren) {
 TEST_F(RunTest, ScriptIsRunByItsInterpreterAndItsProgramsAreCovered) {
   write_bytes(folder / "script", "#!/bin/sh\n\"$@\"\necho \"status $?\"\n");
   std::filesystem::permissions(folder / "script", std::filesystem::perms::owner_all);
-  const auto ended = run({"--report", at("report.json"), at("script"), program(), "use", "reset",
-                          "look"});
+  const auto ended =
+      run({"--report", at("report.json"), at("script"), program(), "use", "reset", "look"});
   EXPECT_EQ(ended.output, "use: 0\nreset: 800\nmemory: whole\nstatus 0\n");
   EXPECT_THAT(ended.errors, HasSubstr("refused"));
   EXPECT_EQ(folder.names().size(), 3);

@@ -43,8 +43,7 @@ TEST_F(RunTest, OlderReportDoesNotStay) {
 }
 
 TEST_F(RunTest, ClosedStandardErrorGetsNoSummary) {
-  const auto ended =
-      run_program({"--report", at("report.json")}, {"use", "reset", "close-errors"});
+  const auto ended = run_program({"--report", at("report.json")}, {"use", "reset", "close-errors"});
   EXPECT_EQ(ended.exit_code, 0);
   EXPECT_EQ(ended.errors, "");
   EXPECT_EQ(report()["refused"].size(), 1);

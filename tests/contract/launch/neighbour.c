@@ -9,8 +9,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Answers NO_DEVICE where there is no driver, as in ctxb-run itself. */
-#define CALL(name, types, ...) \
-  (find(name) != NULL ? ((int(*) types)find(name))(__VA_ARGS__) : 100)
+#define CALL(name, types, ...) (find(name) != NULL ? ((int(*) types)find(name))(__VA_ARGS__) : 100)
 
 static void* find(const char* name) {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);

@@ -164,8 +164,8 @@ TEST_F(DamagedInstallation, FolderThatTheLoaderCannotBeGivenIsRefused) {
 
 TEST_F(RunTest, MachineWithoutAnNvidiaDriverHasNoDeviceAsAlone) {
   if (!driver_is_software()) GTEST_SKIP() << "for machines without NVIDIA's driver";
-  const auto ended = run_program({"--report", at("report.json")}, {"use", "exit=6"},
-                                 {{"CTXBROKER_DRIVER", ""}});
+  const auto ended =
+      run_program({"--report", at("report.json")}, {"use", "exit=6"}, {{"CTXBROKER_DRIVER", ""}});
   EXPECT_EQ(ended.output, "use: 100\n");
   EXPECT_EQ(ended.exit_code, 6);
   EXPECT_EQ(ended.errors, "");

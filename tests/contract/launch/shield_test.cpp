@@ -15,9 +15,10 @@ TEST_F(RunTest, ResetOfTheProgramIsRefused) {
   const auto ended = run_program({"--report", at("report.json")}, {"use", "reset", "look"});
   EXPECT_EQ(ended.exit_code, 0);
   EXPECT_EQ(ended.output, "use: 0\nreset: 800\nmemory: whole\n");
-  EXPECT_EQ(ended.errors, "ctxb-run: the driver refused cuDevicePrimaryCtxReset_v2 on device 0 "
-                          "once, from " +
-                              program() + "\n");
+  EXPECT_EQ(ended.errors,
+            "ctxb-run: the driver refused cuDevicePrimaryCtxReset_v2 on device 0 "
+            "once, from " +
+                program() + "\n");
   const auto json = report();
   EXPECT_TRUE(json["finished"]);
   EXPECT_TRUE(json["driver_called"]);
@@ -42,8 +43,8 @@ TEST_F(RunTest, LastReleaseIsRefused) {
 }
 
 TEST_F(RunTest, RefusalNamesTheLibraryThatTried) {
-  const auto ended = run_program({"--report", at("report.json")},
-                                 {"use", "reset-by=" + neighbour(), "look"});
+  const auto ended =
+      run_program({"--report", at("report.json")}, {"use", "reset-by=" + neighbour(), "look"});
   EXPECT_THAT(ended.output, HasSubstr("memory: whole\n"));
   EXPECT_THAT(ended.errors, HasSubstr("once, from " + neighbour() + "\n"));
   EXPECT_EQ(report().at("refused").at(0).at("library"), neighbour());
@@ -126,9 +127,8 @@ TEST_F(RunTest, ThePreloadedLibrariesOfTheUserStay) {
 }
 
 TEST_F(RunTest, RunWithinARunHasTheInnerOptions) {
-  const auto ended =
-      run({"--report", at("outer.json"), ctxb_run(), "--report", at("report.json"), program(),
-           "use", "variable=LD_PRELOAD"});
+  const auto ended = run({"--report", at("outer.json"), ctxb_run(), "--report", at("report.json"),
+                          program(), "use", "variable=LD_PRELOAD"});
   EXPECT_TRUE(report()["finished"]);
   EXPECT_FALSE(report("outer.json")["finished"]);
   const std::string gate = own_library("ctxbroker_gate.so");

@@ -34,7 +34,8 @@ TEST(LaunchEnvironmentTest, FolderWithABlankIsSearchedInsteadOfNamed) {
   const auto variables = make_environment(files, {});
   ::unsetenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe)
   EXPECT_THAT(variables, Contains("LD_PRELOAD=ctxbroker_launch.so:ctxbroker_gate.so:/x.so"));
-  EXPECT_THAT(variables, Contains(StartsWith("LD_LIBRARY_PATH=/a b/ctxbroker/gate:/a b/ctxbroker")));
+  EXPECT_THAT(variables,
+              Contains(StartsWith("LD_LIBRARY_PATH=/a b/ctxbroker/gate:/a b/ctxbroker")));
 }
 
 Settings all_settings() {

@@ -11,8 +11,8 @@
 namespace ctxbroker::launch::test {
 namespace {
 
-using testing::HasSubstr;
 using nlohmann::json;
+using testing::HasSubstr;
 
 class LaunchPolicyTest : public testing::Test {
  protected:
