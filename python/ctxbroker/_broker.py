@@ -167,8 +167,8 @@ def open(
     :param driver: "auto", "nvidia" or "software". None: CTXBROKER_DRIVER, or "auto".
     :param policy: what users decide for tenants by their names: a dict, JSON text that begins with "{", or a file's
         path. docs/policy.schema.json describes it. A dict may leave out "schema".
-    :param host_name: the name of this program's own tenant, which `Broker.host` gives.
-    :param host_lease: its lease, as for Broker.tenant.
+    :param host_name: how plug-ins hear this program's name.
+    :param host_lease: the lease of this program's own tenant, which `Broker.host` gives, as for Broker.tenant.
     :param ready_green: green contexts to create ahead of need, on each device in use.
     :param ready_private: private contexts to create ahead of need.
     :param ready_bytes: device memory for contexts made ahead. 0: 64 MiB.
@@ -183,7 +183,7 @@ def open(
     library = _api.load()
     host = tenant_options(host_lease, False, False, host_limits)
     losses = Losses()
-    losses.put_into(host, host_name, host_on_loss)
+    losses.put_into(host, "host", host_on_loss)
     options = _api.sized(
         _api.BrokerOptions,
         ready_green=ready_green,

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import threading
+import weakref
 from ctypes import byref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Dict, Optional, Type
@@ -185,22 +186,22 @@ class Guard:
         self._tenant = tenant
         self._device = device
         self._doing = doing
-        self._entered: "list[Entered]" = []
+        # Weak: the thread that is inside holds them, so that they end with it.
+        self._entered: "list[weakref.ref[Entered]]" = []
 
     def __enter__(self) -> "Tenant":
-        self._entered.append(Entered(self._tenant, self._device, self._doing))
+        entered = Entered(self._tenant, self._device, self._doing)
+        self._entered.append(weakref.ref(entered, self._entered.remove))
         return self._tenant
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        all_entered = list(self._entered)
-        mine = [one for one in all_entered if one.owner is _thread.token]
-        if not mine and len(all_entered) != 1:
+        inside = [one for one in (reference() for reference in list(self._entered)) if one and not one.is_left]
+        mine = [one for one in inside if one.owner is _thread.token]
+        if not mine and len(inside) != 1:
             raise GuardError(f"this thread is not inside tenant {self._tenant.name}, so it cannot leave it")
-        entered = (mine or all_entered)[-1]
-        self._entered.remove(entered)
-        entered.leave(error)
+        (mine or inside)[-1].leave(error)
 
     def __repr__(self) -> str:
         return f"<ctxbroker.Guard of {self._tenant.name!r} on device {self._device}>"

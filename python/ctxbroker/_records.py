@@ -52,10 +52,7 @@ class Records:
 
     def _run(self) -> None:
         while not self._stopping:
-            try:
-                self._take(timeout_ms=60_000)
-            except Exception:  # of a filter
-                logging.getLogger("ctxbroker.records").exception("a record could not be logged")
+            self._take(timeout_ms=60_000)
 
     def _take(self, timeout_ms: int) -> bool:
         """Logs the oldest record. Returns whether there was one."""
@@ -67,7 +64,10 @@ class Records:
         with self._taking:
             if take(self._queue, 0, byref(record)) != _api.OK:
                 return False
-            self._log(record)
+            try:
+                self._log(record)
+            except Exception:  # of a filter; a handler's are logging's
+                logging.getLogger("ctxbroker.records").exception("a record could not be logged")
         return True
 
     def _log(self, record: _api.QueuedRecord) -> None:
