@@ -102,10 +102,31 @@ struct PutOffMetrics {
   std::uint64_t bytes = 0;  ///< Their device memory, in bytes.
 };
 
+/// A library that a pattern of the policy gave to a tenant: see LibraryPattern.
+struct LibraryMetrics {
+  std::string path;         ///< Its real path.
+  TenantId tenant;          ///< Whose it is.
+  std::string tenant_name;  ///< The tenant's name.
+  std::string pattern;      ///< LibraryPattern::match of the pattern.
+};
+
+/// Calls that would have destroyed a primary context, and that the driver refused because of the
+/// shield. They came from code that is no tenant's. It needs BrokerOptions::shield_host.
+struct RefusedCalls {
+  std::string function;     ///< The driver function: "cuDevicePrimaryCtxReset_v2".
+  std::string library;      ///< The file of the library, or the program, whose code called it.
+  int device = 0;           ///< CUDA device ordinal.
+  std::uint64_t count = 0;  ///< How many calls.
+};
+
 /// A snapshot. Taking one does not delay a launch.
 struct BrokerMetrics {
-  std::vector<TenantMetrics> tenants;    ///< In the order of their ids, the host first.
-  std::vector<PutOffMetrics> put_off{};  ///< In the order of the devices. Usually empty.
+  std::vector<TenantMetrics> tenants;       ///< In the order of their ids, the host first.
+  std::vector<PutOffMetrics> put_off{};     ///< In the order of the devices. Usually empty.
+  std::vector<LibraryMetrics> libraries{};  ///< In the order of their paths.
+  /// The patterns of the policy that have matched no library so far.
+  std::vector<std::string> unmatched_patterns{};
+  std::vector<RefusedCalls> refused{};  ///< In the order of the functions. Usually empty.
 };
 
 /// Writes metrics as JSON text.

@@ -11,14 +11,17 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "context/lease_table.hpp"
 #include "ctxbroker/broker.hpp"
 #include "driver/driver.hpp"
 #include "gate/gate.hpp"
+#include "gate/primary_watch.hpp"
 #include "module/module_service.hpp"
 #include "observe/recorder.hpp"
+#include "plugin/claimed_libraries.hpp"
 #include "plugin/instance_settings.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/placer.hpp"
@@ -32,7 +35,7 @@ class LoadedLibrary;
 class TenantImpl;
 
 // [main] thread, but for what says otherwise.
-class BrokerImpl final : private BusyTenants {
+class BrokerImpl final : private BusyTenants, private PrimaryWatch {
  public:
   BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate = {});
   ~BrokerImpl() override;
@@ -73,8 +76,16 @@ class BrokerImpl final : private BusyTenants {
   LoadedFiles& files() noexcept { return files_; }  // any thread
   std::shared_ptr<LoadedLibrary> load(const std::filesystem::path& path);
   std::shared_ptr<TenantImpl> open_tenant(std::string name, const TenantOptions& options);
+  // The same for the claims, which look for an open one themselves.
+  std::shared_ptr<TenantImpl> open_new_tenant(std::string name, const TenantOptions& options);
   std::shared_ptr<TenantImpl> host_as_tenant();
-  LeaseTable& leases() noexcept { return *leases_; }  // with a driver
+  // Opens the tenants that the policy's patterns name, and gives them their libraries. Without the
+  // gate nobody can tell libraries apart, and a record says so. Throws Error.
+  void claim_libraries();
+  // The tenant stays open until the broker closes, and others have handles of it.
+  bool keeps(const TenantImpl& tenant) const { return claims_ != nullptr && claims_->has(tenant); }
+  const ClaimedLibraries* claims() const noexcept { return claims_.get(); }  // or null
+  LeaseTable& leases() noexcept { return *leases_; }                         // with a driver
   ModuleService& modules() noexcept { return modules_; }
 
   // Adds and removes an instance that is alive, so that close can refuse and poll can reach it.
@@ -106,6 +117,9 @@ class BrokerImpl final : private BusyTenants {
  private:
   std::vector<std::string> busy_in(const HungWork& family) override;
   bool is_anybody_busy(const HungWork& family) override;
+  void primary_retained(CUdevice device) noexcept override;
+  void primary_kept(const char* function, CUdevice device, const void* from) noexcept override;
+  int ordinal_of(CUdevice device) const noexcept;
   // Uses each lease that works in the family, of all brokers of the process.
   template <typename Use>
   void use_leases_in(const HungWork& family, Use&& use);
@@ -127,9 +141,10 @@ class BrokerImpl final : private BusyTenants {
   std::optional<Driver> driver_;
   GateState gate_;
   ProcessFault fault_;
-  ModuleService modules_;             // before the leases, which ask it for memory
-  std::optional<LeaseTable> leases_;  // with a driver
-  std::optional<Placer> placer_;      // likewise
+  ModuleService modules_;                     // before the leases, which ask it for memory
+  std::optional<LeaseTable> leases_;          // with a driver
+  std::optional<Placer> placer_;              // likewise
+  std::shared_ptr<ClaimedLibraries> claims_;  // null: the policy has no patterns
   std::map<FileId, std::shared_ptr<const TenantIdentity>>
       tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;
@@ -143,6 +158,9 @@ class BrokerImpl final : private BusyTenants {
   std::set<Instance*> instances_;                // under main_mutex_
   std::vector<std::unique_ptr<Instance>> kept_;  // under main_mutex_
   std::optional<std::size_t> suspects_;          // under main_mutex_
+  // The calls that primary_kept has counted, by function, library and device.
+  mutable std::mutex kept_mutex_;
+  std::map<std::tuple<std::string, std::string, int>, std::uint64_t> kept_primaries_;
   std::atomic<int> graphs_{0};
   int polls_ = 0;  // a loss callback may poll again
 };
