@@ -191,6 +191,9 @@ TenantOption parse_tenant(const std::string& text) {
            "\" is no tenant's name; a name looks like torch or com.example.name and consists of "
            "letters, digits, '-', '_' and '.'");
   }
+  if (tenant.name == "host") {
+    refuse(where + ": \"host\" stands for all code that is no tenant's; use another name");
+  }
   // A path may have a '@' too. A lease has no character that is special in paths and patterns.
   if (const std::size_t at = tenant.glob.rfind('@'); at != std::string::npos) {
     const std::string lease = tenant.glob.substr(at + 1);

@@ -17,9 +17,11 @@
 
 #pragma GCC diagnostic ignored "-Wpedantic"
 
+static const char* driver_name = "libcuda.so.1";
+
 static void* driver(void) {
   static void* library = NULL;
-  if (library == NULL) library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (library == NULL) library = dlopen(driver_name, RTLD_NOW);
   if (library == NULL) {
     printf("no driver: %s\n", dlerror());
     exit(9);
@@ -46,6 +48,9 @@ static void use(void) {
   if (status == 0) {
     status = CALL("cuMemsetD32_v2", (uint64_t, unsigned, size_t), memory, 0x1234, 16);
   }
+  /* A library may make another context current, in which later calls wait for no work of this one.
+   */
+  if (status == 0) status = CALL("cuCtxSynchronize", (void));
   say("use", status);
 }
 
@@ -158,6 +163,7 @@ int main(int argc, char** argv) {
     const char* value = strchr(deed, '=');
     const size_t length = value != NULL ? (size_t)(value++ - deed) : strlen(deed);
 #define IS(name) (length == strlen(name) && strncmp(deed, name, length) == 0)
+    if (IS("driver")) driver_name = value;
     if (IS("use")) use();
     if (IS("reset")) reset();
     if (IS("release")) release_all();

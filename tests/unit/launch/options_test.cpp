@@ -74,6 +74,7 @@ TEST(LaunchOptionsTest, TenantWithoutAPartIsRefused) {
   expect_refused({"--tenant", "a b=*/a.so", "program"}, "is no tenant's name");
   expect_refused({"--tenant", "a..b=*/a.so", "program"}, "is no tenant's name");
   expect_refused({"--tenant", "*=*/a.so", "program"}, "is no tenant's name");
+  expect_refused({"--tenant", "host=*/a.so", "program"}, "use another name");
 }
 
 TEST(LaunchOptionsTest, PatternThatCanMatchNothingIsRefused) {
