@@ -50,7 +50,7 @@ static void use(void) {
   }
   /* A library may make another context current, in which later calls wait for no work of this one.
    */
-  if (status == 0) status = CALL("cuCtxSynchronize", (void));
+  if (status == 0) status = CALL("cuStreamSynchronize", (void*), NULL);
   say("use", status);
 }
 
