@@ -131,6 +131,7 @@ int count_own(int argc, const char* const* argv) {
                                            [&](const auto& one) { return one.name == name; });
     if (known == known_options.end()) {
       std::vector<std::string> names;
+      names.reserve(known_options.size());
       for (const KnownOption& one : known_options) names.emplace_back(one.name);
       refuse("there is no option " + std::string(name) + guess(std::string(name), names) +
              "; options of the program stand behind it");

@@ -208,8 +208,8 @@ std::string find_program(const std::string& name) {
     return name;
   }
   std::string not_executable;
-  for (const std::string& folder : search_path()) {
-    const std::string path = folder + "/" + name;
+  for (std::string path : search_path()) {
+    path.append("/").append(name);
     if (is_runnable(path)) return path;
     std::error_code ignored;
     if (not_executable.empty() && std::filesystem::is_regular_file(path, ignored)) {

@@ -5,12 +5,10 @@
 namespace ctxbroker::launch::test {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 TEST_F(RunTest, StartedProgramIsCoveredAndReportsToAFileOfItsOwn) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A program that knows nothing of the broker. Its arguments are deeds, which it does one after the
  * other. It finds the driver by its name, as the runtime library does. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -160,8 +159,8 @@ int main(int argc, char** argv) {
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 9;
   for (int i = 1; i < argc; ++i) {
     const char* deed = argv[i];
-    const char* value = strchr(deed, '=');
-    const size_t length = value != NULL ? (size_t)(value++ - deed) : strlen(deed);
+    const size_t length = strcspn(deed, "=");
+    const char* value = deed[length] == '=' ? deed + length + 1 : "";
 #define IS(name) (length == strlen(name) && strncmp(deed, name, length) == 0)
     if (IS("driver")) driver_name = value;
     if (IS("use")) use();

@@ -12,7 +12,6 @@ namespace ctxbroker::launch::test {
 namespace {
 
 using testing::Contains;
-using testing::HasSubstr;
 using testing::StartsWith;
 
 TEST(LaunchEnvironmentTest, EntriesStandInFrontAndOnlyOnce) {

@@ -8,7 +8,6 @@
 namespace ctxbroker::launch::test {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
