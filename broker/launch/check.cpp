@@ -79,7 +79,8 @@ constexpr const char* limits =
     "a driver that a library opens by its absolute path, or with dlmopen\n"
     "           faults of kernels and stray writes, which reach all work on the device\n"
     "           a process that forks and does not exec, after its first call of the driver\n"
-    "           a report of a process that is killed, or that ends with _exit or exec";
+    "           the last figures and the summary of a process that is killed, or that ends with\n"
+    "           _exit or exec";
 
 }  // namespace
 

@@ -29,11 +29,16 @@ class Notes {
   void add(const Record& record) {
     constexpr std::size_t most = 200;
     const std::lock_guard lock(mutex_);
+    ++count_;
     if (notes_.size() < most) {
       notes_.push_back({record.severity, record.topic, record.tenant_name, record.text});
     } else {
       ++left_out_;
     }
+  }
+  std::uint64_t count() {
+    const std::lock_guard lock(mutex_);
+    return count_;
   }
   void put_into(RunFacts& facts) {
     const std::lock_guard lock(mutex_);
@@ -44,7 +49,7 @@ class Notes {
  private:
   std::mutex mutex_;
   std::vector<Note> notes_;
-  std::uint64_t left_out_ = 0;
+  std::uint64_t count_ = 0, left_out_ = 0;
 };
 
 // Lives until the process ends, because threads of the program run as long.
@@ -70,8 +75,10 @@ class Run {
   void write_failure(const std::string& why);
   void look_after() noexcept;  // the run's own thread
   void poll() noexcept;
+  void refresh_report() noexcept;
   void conclude() noexcept;
   RunFacts facts();
+  void write_report_of(const RunFacts& facts);
   void write_files(const RunFacts& facts) noexcept;
   template <typename Write>
   void write_file(Write&& write) noexcept;
@@ -82,6 +89,7 @@ class Run {
   Notes notes_;
   std::optional<Broker> broker_;
   std::optional<GateInfo> gate_;
+  std::optional<std::uint64_t> reported_;  // notes; unset: there is no report
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_finishing_ = false, is_concluded_ = false;
@@ -120,9 +128,7 @@ void Run::write_failure(const std::string& why) {
   facts.driver_called = true;
   facts.error = why;
   if (!settings_.report.empty()) {
-    write_file([&] {
-      write_report(path_for(settings_.report, settings_, pid_), report_text(settings_, facts));
-    });
+    write_file([&] { write_report_of(facts); });
   }
 }
 
@@ -157,6 +163,7 @@ bool Run::open() {
   } catch (const std::exception& error) {
     return fail(error.what());
   }
+  refresh_report();  // the process may be killed at once
   detail::start_own_thread([this] { look_after(); }).detach();
   return true;
 }
@@ -168,12 +175,24 @@ void Run::poll() noexcept {
   }
 }
 
+// The process may be killed, and what happened until then is told all the same.
+void Run::refresh_report() noexcept {
+  const std::uint64_t count = notes_.count();
+  if (settings_.report.empty() || reported_ == count) return;
+  reported_ = count;
+  try {
+    write_report_of(facts());
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the last report tells it
+  }
+}
+
 void Run::look_after() noexcept {
   constexpr std::chrono::milliseconds period{200};
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, period, [this] { return is_finishing_; })) {
     lock.unlock();
     poll();
+    refresh_report();
     lock.lock();
   }
   lock.unlock();
@@ -188,7 +207,6 @@ RunFacts Run::facts() {
   facts.pid = pid_;
   facts.is_first = pid_ == settings_.pid;
   facts.driver_called = true;
-  facts.finished = true;
   facts.driver = broker_->driver();
   facts.gate = gate_;
   facts.devices = broker_->devices();
@@ -210,11 +228,13 @@ void Run::write_file(Write&& write) noexcept {
   }
 }
 
+void Run::write_report_of(const RunFacts& facts) {
+  write_report(path_for(settings_.report, settings_, pid_), report_text(settings_, facts));
+}
+
 void Run::write_files(const RunFacts& facts) noexcept {
   if (!settings_.report.empty()) {
-    write_file([&] {
-      write_report(path_for(settings_.report, settings_, pid_), report_text(settings_, facts));
-    });
+    write_file([&] { write_report_of(facts); });
   }
   if (!settings_.trace.empty()) {
     write_file([&] { broker_->write_timeline(path_for(settings_.trace, settings_, pid_)); });
@@ -223,7 +243,8 @@ void Run::write_files(const RunFacts& facts) noexcept {
 
 void Run::conclude() noexcept {
   try {
-    const RunFacts known = facts();
+    RunFacts known = facts();
+    known.finished = true;
     write_files(known);
     if (!has_news(known) && !settings_.verbose) return;
     const std::string text = summary_text(known, settings_.verbose);

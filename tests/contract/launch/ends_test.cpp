@@ -24,10 +24,16 @@ TEST_F(RunTest, ExitBesideThreadsThatCallTheDriverEndsAndReports) {
 }
 
 TEST_F(RunTest, KilledProgramLeavesAReportThatSaysThatItDidNotFinish) {
-  const auto ended = run_program({"--report", at("report.json")}, {"use", "reset", "kill"});
+  const auto ended =
+      run_program({"--report", at("report.json")},
+                  {"use", "reset", "wait-for-refusal-in=" + at("report.json"), "kill"});
+  EXPECT_EQ(ended.output, "use: 0\nreset: 800\n");
   EXPECT_EQ(ended.signal, SIGKILL);
   EXPECT_EQ(ended.errors, "");
-  EXPECT_FALSE(report()["finished"]);
+  const auto json = report();
+  EXPECT_FALSE(json["finished"]);
+  EXPECT_TRUE(json["driver_called"]);
+  EXPECT_EQ(json.at("refused").at(0).at("library"), program());
 }
 
 TEST_F(RunTest, ProgramThatEndsWithUnderscoreExitLeavesTheSame) {

@@ -154,6 +154,20 @@ static void free_by(const char* file) {
   say("free_memory", deed(memory));
 }
 
+/* Waits until a file has that text in it, for 30 s at most. */
+static void wait_for_text(const char* file, const char* text) {
+  for (int i = 0; i < 3000; ++i) {
+    static char content[1 << 20];
+    FILE* opened = fopen(file, "r");
+    const size_t bytes = opened != NULL ? fread(content, 1, sizeof content - 1, opened) : 0;
+    if (opened != NULL) fclose(opened);
+    content[bytes] = '\0';
+    if (strstr(content, text) != NULL) return;
+    usleep(10000);
+  }
+  printf("it is not in the file: %s\n", text);
+}
+
 int main(int argc, char** argv) {
   char self[4096] = {0};
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 9;
@@ -181,6 +195,7 @@ int main(int argc, char** argv) {
     if (IS("set-preload")) setenv("LD_PRELOAD", value, 1);
     if (IS("forget")) clearenv();
     if (IS("go-to") && chdir(value) != 0) return 9;
+    if (IS("wait-for-refusal-in")) wait_for_text(value, "cuDevicePrimaryCtxReset_v2");
     if (IS("close-errors")) close(STDERR_FILENO);
     if (IS("open-file") && open(value, O_WRONLY | O_CREAT | O_TRUNC, 0644) < 0) return 9;
     if (IS("remove-folder") && rmdir(value) != 0) return 9;
