@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
+import sys
 import threading
 import weakref
 from ctypes import byref
@@ -16,6 +16,8 @@ from . import _api
 from ._errors import GuardError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._tenant import Tenant
 
 _logger = logging.getLogger("ctxbroker")
@@ -43,7 +45,12 @@ def _lasting_text(text: str) -> bytes:
 
 
 def _current_task() -> "Optional[asyncio.Task[Any]]":
-    return None if asyncio._get_running_loop() is None else asyncio.current_task()
+    module = sys.modules.get("asyncio")  # nobody has a task without it, and it takes long to import
+    running_loop = getattr(module, "_get_running_loop", None)
+    if module is None or running_loop is None or running_loop() is None:
+        return None
+    task: "Optional[asyncio.Task[Any]]" = module.current_task()
+    return task
 
 
 class Entered:
