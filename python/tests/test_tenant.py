@@ -300,6 +300,23 @@ class LossTest(BrokerTest):
         self.assertEqual([loss.tenant for loss in self.losses], ["three"])
         self.broker.poll()  # nothing is left
 
+    def test_interrupt_of_a_callback_hides_no_other_exception(self) -> None:
+        def fails(loss: ctxbroker.Loss) -> None:
+            raise KeyError(loss.tenant)
+
+        def interrupts(loss: ctxbroker.Loss) -> None:
+            raise KeyboardInterrupt
+
+        for name, on_loss in [("one", fails), ("two", interrupts), ("three", self.losses.append)]:
+            tenant = self.broker.tenant(name, on_loss=on_loss)
+            tenant.lease()
+            tenant.force_loss("a test")
+        with self.assertLogs("ctxbroker", logging.ERROR) as logs, self.assertRaises(KeyboardInterrupt):
+            self.broker.poll()
+        self.assertIn("KeyError: 'one'", logs.output[0])
+        self.broker.poll()
+        self.assertEqual([loss.tenant for loss in self.losses], ["three"])
+
     def test_host_s_own_tenant_has_a_callback_too(self) -> None:
         with ctxbroker.open(logger=None, host_on_loss=self.losses.append, host_lease="private") as broker:
             host = broker.host()
