@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A careless library beside a program that does not know it. A thread of its own resets the device over and over,
-// or keeps the multiprocessors busy. LD_PRELOAD or ctypes brings it into the process; see strangers.py.
+// A careless library beside a program that does not know it. A thread of its own resets the device
+// over and over, or keeps the multiprocessors busy. LD_PRELOAD or ctypes brings it into the
+// process; see strangers.py.
 //
-// With -DWITH_RUNTIME (nvcc, static runtime library) the reset is cudaDeviceReset(), else the driver's function.
+// With -DWITH_RUNTIME (nvcc, static runtime library) the reset is cudaDeviceReset(), else the
+// driver's function.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -97,14 +99,16 @@ static const char spin_image[] =
     "  @%p bra again;\n"
     "  ret;\n}\n";
 
-typedef int (*launch_function)(void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                               void* stream, void** arguments, void** extra);
+typedef int (*launch_function)(void* function, unsigned, unsigned, unsigned, unsigned, unsigned,
+                               unsigned, unsigned, void* stream, void** arguments, void** extra);
 
 static int prepare(void** kernel) {
   int (*const initialise)(unsigned) = (int (*)(unsigned))driver_function("cuInit");
-  int (*const retain)(void**, int) = (int (*)(void**, int))driver_function("cuDevicePrimaryCtxRetain");
+  int (*const retain)(void**, int) =
+      (int (*)(void**, int))driver_function("cuDevicePrimaryCtxRetain");
   int (*const set_current)(void*) = (int (*)(void*))driver_function("cuCtxSetCurrent");
-  int (*const load)(void**, const void*) = (int (*)(void**, const void*))driver_function("cuModuleLoadData");
+  int (*const load)(void**, const void*) =
+      (int (*)(void**, const void*))driver_function("cuModuleLoadData");
   int (*const find)(void**, void*, const char*) =
       (int (*)(void**, void*, const char*))driver_function("cuModuleGetFunction");
   if (!initialise || !retain || !set_current || !load || !find) return -1;
@@ -153,12 +157,15 @@ static void* work(void* unused) {
   (void)unused;
   while (!has_begun()) sleep_ms(1);
   atexit(stop);  // as a library does that wants its thread to end before CUDA does
-  if (strcmp(option("CTXB_NEIGHBOUR"), "hog") == 0) fill_the_device();
-  else reset_over_and_over();
+  if (strcmp(option("CTXB_NEIGHBOUR"), "hog") == 0)
+    fill_the_device();
+  else
+    reset_over_and_over();
   return NULL;
 }
 
-// A program may start others. The neighbour works in the first process of the program that it is meant for.
+// A program may start others. The neighbour works in the first process of the program that it is
+// meant for.
 static int is_its_program(void) {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -171,7 +178,8 @@ static int is_its_program(void) {
 
 __attribute__((constructor)) static void begin(void) {
   if (option("CTXB_NEIGHBOUR")[0] == 0 || !is_its_program()) return;
-  const int file = open(option("CTXB_NEIGHBOUR_COUNTS"), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int file =
+      open(option("CTXB_NEIGHBOUR_COUNTS"), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file < 0) return;
   if (ftruncate(file, sizeof *counts) == 0) {
     void* mapped = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

@@ -34,7 +34,7 @@ def main():
     runs, more, is_good = {}, {}, True
     for name, place in places.items():
         runs[name] = strangers.rate_runs(place)
-        more[name] = ALL[name].more(place) if hasattr(ALL[name], "more") else ([], True)
+        more[name] = ALL[name].more(place)
         print(f"{name}: rates after {time.monotonic() - begun:.0f} s", flush=True)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         started = {name: [pool.submit(strangers.run_once, place, one) for one in strangers.reset_arrangements(place)]

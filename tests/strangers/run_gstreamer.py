@@ -20,7 +20,7 @@ import strangers
 
 PLUG_INS = ("nvcodec", "coreelements", "videotestsrc")
 ARCHITECTURES = ("x86_64-linux-gnu", "aarch64-linux-gnu")
-SYSTEM = [pathlib.Path(f"/usr/lib/{one}") for one in ARCHITECTURES] + [pathlib.Path("/usr/lib64"), pathlib.Path("/usr/lib")]
+SYSTEM = [pathlib.Path("/usr") / one for one in (*(f"lib/{name}" for name in ARCHITECTURES), "lib64", "lib")]
 STAND_IN = strangers.SOURCE / "tests/contract/foreign/no_decoder.c"
 
 
@@ -29,6 +29,14 @@ class GStreamer(strangers.Program):
     buffers: int = 1500
     size: str = "320x240"
     decoder: str = ""  # the folder of a stand-in for libnvcuvid.so.1
+
+    def add_options(self, parser):
+        parser.add_argument("--buffers", type=int, default=self.buffers, help="frames of each run")
+        parser.add_argument("--size", default=self.size, help="of a frame, WIDTHxHEIGHT")
+        parser.add_argument("--decoder", default=self.decoder, help="the folder of a stand-in for libnvcuvid.so.1")
+
+    def take_options(self, options):
+        self.buffers, self.size, self.decoder = options.buffers, options.size, options.decoder
 
     def is_installed(self):
         return bool(shutil.which("gst-launch-1.0")) and all(
@@ -64,9 +72,10 @@ class GStreamer(strangers.Program):
 
     def command(self, place, folder):
         width, height = self.size.split("x")
-        return [self.program(place), "--no-position", "videotestsrc", f"num-buffers={self.buffers}", "pattern=ball", "!",
-                f"video/x-raw,format=RGBA,width={width},height={height},framerate=30/1", "!", "cudaupload", "!",
-                "cudadownload", "!", "filesink", f"location={folder / 'frames'}"]
+        form = f"video/x-raw,format=RGBA,width={width},height={height},framerate=30/1"
+        pipeline = (f"videotestsrc num-buffers={self.buffers} pattern=ball ! {form} ! "
+                    f"cudaupload ! cudadownload ! filesink location={folder / 'frames'}")
+        return [self.program(place), "--no-position", *pipeline.split()]
 
     def environment(self, place, folder):
         paths = [self.decoder, *map(str, self.fetched(place)), os.environ.get("LD_LIBRARY_PATH", "")]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A training with PyTorch, as a CUDA graph and through torch.compile, alone and under ctxb-run, beside resets of the device.
+"""A training with PyTorch, as a CUDA graph and through torch.compile, alone and under ctxb-run, beside resets.
 
     run_pytorch.py [--ctxb-run FILE] [--packages FOLDER] [--out FILE]
 

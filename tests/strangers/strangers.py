@@ -32,6 +32,7 @@ SOURCE = HERE.parent.parent
 PROGRAMS = HERE / "programs"
 NEIGHBOUR_TENANT = "test.neighbour"
 TOLERANCE = 1e-4     # of a loss or a sum, against the run alone
+SKIPPED = 77         # the status of a script whose program cannot run here
 ENOUGH = 0.97        # of the rate alone, under ctxb-run without resets
 
 # Loads the neighbour as a Python program does that imports a careless package, and then runs the program.
@@ -64,6 +65,16 @@ class Program:
     preload: bool = False         # LD_PRELOAD brings the neighbour, else ctypes does
     process: str = "python"       # how the program's file name begins, in which the neighbour works
     variables: dict = dataclasses.field(default_factory=dict)
+
+    def add_options(self, parser):
+        """Options of its own script."""
+
+    def take_options(self, options):
+        """Their values."""
+
+    def more(self, place):
+        """Further lines under its table, and whether all is well."""
+        return [], True
 
     def is_installed(self):
         """Whether the system has what `debs` would bring."""
@@ -182,7 +193,8 @@ def without_files(wheel, patterns):
                     continue
                 data = old.read(entry)
                 if entry.filename.endswith(".dist-info/RECORD"):
-                    data = b"".join(line for line in data.splitlines(True) if line.split(b",")[0].decode() not in dropped)
+                    data = b"".join(line for line in data.splitlines(True)
+                                    if line.split(b",")[0].decode() not in dropped)
                 new.writestr(entry, data, zipfile.ZIP_DEFLATED)
     thin.replace(wheel)
 
@@ -257,8 +269,8 @@ def give_nvidias_libraries(place, files):
     if not all(one in libraries for one in files):
         if place.options.packages:
             raise Skipped(f"there is no {', '.join(one for one in files if one not in libraries)}")
-        run_quietly([place.python, "-m", "pip", "install", "-q", "--no-deps", "--target", place.site, "nvidia-cufft<13,>=12",
-                     "nvidia-cuda-nvrtc>=13", "nvidia-nvjitlink>=13"])
+        run_quietly([place.python, "-m", "pip", "install", "-q", "--no-deps", "--target", place.site,
+                     "nvidia-cufft<13,>=12", "nvidia-cuda-nvrtc>=13", "nvidia-nvjitlink>=13"])
         return
     there.mkdir(parents=True, exist_ok=True)
     for name, path in libraries.items():
@@ -345,7 +357,8 @@ def broker_options(place, arrangement, folder):
     command = ["--report", str(folder / "report.json")]
     if place.options.as_policy:
         policy = {"schema": "ctxbroker.policy/1",
-                  "libraries": [{"match": one, "tenant": tenant} for tenant, all_of in tenants.items() for one in all_of],
+                  "libraries": [{"match": pattern, "tenant": tenant}
+                                for tenant, patterns in tenants.items() for pattern in patterns],
                   "by_id": {tenant: {"lease": arrangement.lease_of(tenant)} for tenant in tenants}}
         (folder / "policy.json").write_text(json.dumps(policy, indent=2))
         command += ["--policy", str(folder / "policy.json")]
@@ -390,7 +403,8 @@ def read_reports(run, folder):
 
 
 def run_once(place, arrangement, number=0):
-    folder = place.build / "runs" / place.program.name / f"{arrangement.name.replace(' ', '-').replace(':', '')}-{number}"
+    name = "".join(one if one.isalnum() else "-" for one in arrangement.name)
+    folder = place.build / "runs" / place.program.name / f"{name}-{number}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     run = Run(arrangement)
@@ -497,7 +511,7 @@ HEAD = ["arrangement", "work", "rate", "of alone", "resets", "strikes own / neig
 
 def table(rows):
     widths = [max(len(str(line[column])) for line in rows) for column in range(len(rows[0]))]
-    lines = ["| " + " | ".join(str(cell).ljust(width) for cell, width in zip(line, widths)).rstrip() + " |"
+    lines = ["| " + " | ".join(str(cell).ljust(width) for cell, width in zip(line, widths)) + " |"
              for line in rows]
     return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
 
@@ -506,7 +520,7 @@ class Report:
     """What one script prints, and writes to a file."""
 
     def __init__(self, options):
-        self.options, self.text = options, []
+        self.options, self.text, self.skipped = options, [], []
 
     def say(self, *lines):
         for line in lines:
@@ -585,7 +599,8 @@ def conclude(place, report, runs, more=()):
 def parser_of(text):
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ctxb-run", type=pathlib.Path, help="default: of PATH, or of build/release")
-    parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build/strangers", help="where packages and results go")
+    parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build/strangers",
+                        help="where packages and results go")
     parser.add_argument("--packages", type=pathlib.Path,
                         help="a folder that an earlier --fetch-only filled; then nothing is fetched")
     parser.add_argument("--fetch-only", action="store_true", help="fetch the packages, and do no more")
@@ -600,7 +615,8 @@ def parser_of(text):
     parser.add_argument("--driver", help="which ctxb-run uses: auto, nvidia, software")
     parser.add_argument("--alone-library-path", type=pathlib.Path,
                         help="where a run without ctxb-run finds the driver, if that is not the system's")
-    parser.add_argument("--neighbour", type=pathlib.Path, help="a built neighbour; default: built here from neighbour.c")
+    parser.add_argument("--neighbour", type=pathlib.Path,
+                        help="a built neighbour; default: built here from neighbour.c")
     parser.add_argument("--neighbour-kind", choices=("auto", "driver"), default="auto",
                         help="driver: resets through the driver, also where nvcc is")
     parser.add_argument("--libpython", type=pathlib.Path,
@@ -615,6 +631,7 @@ def start(program, options, report):
     try:
         prepare(place)
     except Skipped as reason:
+        report.skipped.append(program.name)
         report.say("", f"## {program.title}", "", f"Skipped: {reason}.")
         return None
     if options.fetch_only:
@@ -626,14 +643,17 @@ def start(program, options, report):
 
 
 def main(program):
-    options = parser_of(sys.modules["__main__"].__doc__).parse_args()
+    parser = parser_of(sys.modules["__main__"].__doc__)
+    program.add_options(parser)
+    options = parser.parse_args()
+    program.take_options(options)
     report = Report(options)
     place = start(program, options, report)
-    is_good = True
+    status = 0 if options.fetch_only and not report.skipped else SKIPPED
     if place is not None:
         runs = rate_runs(place)
         runs += [run_once(place, one) for one in reset_arrangements(place)]
-        more, good_too = (program.more(place) if hasattr(program, "more") else ([], True))
-        is_good = conclude(place, report, runs, more) and good_too
+        lines, good_too = program.more(place)
+        status = 0 if conclude(place, report, runs, lines) and good_too else 1
     report.close()
-    return 0 if is_good else 1
+    return status

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes with CuPy: a kernel of its own, a product, a Fourier transform, a sort. Each round is compared with NumPy."""
+"""Computes with CuPy: a kernel of its own, a product, a Fourier transform, a sort. NumPy checks each round."""
 import argparse
 
 import cupy
