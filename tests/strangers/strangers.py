@@ -107,8 +107,9 @@ class Place:
         self.program, self.options = program, options
         self.build = options.build.resolve()
         self.packages = (options.packages or self.build / "packages").resolve()
-        self.site = self.build / f"site-{program.site or program.name}"  # unpacked wheels
-        self.root = self.build / f"root-{program.name}"                  # unpacked packages of Debian
+        # Unpacked wheels, in a folder of the name that some plug-ins look for, and unpacked packages of Debian.
+        self.site = self.build / (program.site or program.name) / "site-packages"
+        self.root = self.build / f"root-{program.name}"
         self.python = ""
         self.version = ""
         self.ctxb_run = find_ctxb_run(options)
@@ -228,6 +229,7 @@ def unpack(place):
     stamp, key = place.site / "unpacked", "\n".join(f"{one.name} {one.stat().st_size}" for one in wheels)
     if wheels and not (stamp.exists() and stamp.read_text() == key):
         shutil.rmtree(place.site, ignore_errors=True)
+        place.site.parent.mkdir(exist_ok=True)
         run_quietly([place.python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile",
                      "--target", place.site, *wheels])
         stamp.write_text(key)
@@ -263,7 +265,7 @@ def give_nvidias_libraries(place, files):
     folders = [pathlib.Path(line) / "nvidia" for line in run_quietly([place.python, "-c", code]).splitlines() if line]
     libraries = {}
     for folder in [path for one in folders for path in one.glob("*/lib")] + [
-            pathlib.Path(one) for one in sorted(glob.glob("/usr/local/cuda*/lib64"), reverse=True)]:
+            pathlib.Path(one) for one in sorted(glob.glob("/usr/local/cuda*/lib*"), reverse=True)]:
         for path in folder.glob("*.so*"):
             libraries.setdefault(path.name, path)
     if not all(one in libraries for one in files):
