@@ -35,7 +35,6 @@ def main():
     for name, place in places.items():
         runs[name] = strangers.rate_runs(place)
         more[name] = ALL[name].more(place)
-        print(f"{name}: rates after {time.monotonic() - begun:.0f} s", flush=True)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         started = {name: [pool.submit(strangers.run_once, place, one) for one in strangers.reset_arrangements(place)]
                    for name, place in places.items()}
@@ -45,7 +44,6 @@ def main():
             is_good = strangers.conclude(place, report, runs[name], lines) and good_too and is_good
     if places:
         report.say("", f"{time.monotonic() - begun:.0f} s, {options.jobs} runs beside resets at once.")
-    report.close()
     return 0 if is_good else 1
 
 

@@ -21,6 +21,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -334,6 +335,9 @@ class Arrangement:
         return self.leases.get(tenant, self.lease)
 
 
+ALONE, CONTROL = Arrangement("alone"), Arrangement("beside resets", neighbour="reset")
+
+
 @dataclasses.dataclass
 class Run:
     arrangement: Arrangement
@@ -418,20 +422,24 @@ def run_once(place, arrangement, number=0):
         # A group of its own, so that what hangs is ended with all that it started.
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=variables,
                                  cwd=folder, start_new_session=True)
+        limit = place.options.control_timeout if arrangement == CONTROL else place.options.timeout
         try:
-            run.status = child.wait(place.options.timeout)
+            run.status = child.wait(limit)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, 9)
+            os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-            run.status = f"did not end in {place.options.timeout:.0f} s"
+            run.status = f"did not end in {limit:.0f} s"
     run.seconds = time.monotonic() - begun
     texts = [(folder / name).read_text(errors="replace") for name in ("output", "errors")]
     if run.status == 0:
         run.result = place.program.result(place, folder, "\n".join(texts))
+    (folder / "frames").unlink(missing_ok=True)  # large
     if (folder / "counts").exists() and (counts := (folder / "counts").read_bytes()):
         run.resets = struct.unpack("QQq", counts)
     read_reports(run, folder)
     run.last_words = [line for text in texts for line in text.splitlines() if line.strip()][-12:]
+    print(f"... {place.program.name}, {arrangement.name}: status {run.status} after {run.seconds:.1f} s", file=sys.stderr,
+          flush=True)
     return run
 
 
@@ -462,7 +470,10 @@ def judge(program, run, alone):
     arrangement = run.arrangement
     if not arrangement.lease and not arrangement.leases:
         if not arrangement.neighbour:
-            return ("right", True) if run.is_right else (f"FAILED: {how_it_ended(run)}", False)
+            if not run.is_right:
+                return f"FAILED: {how_it_ended(run)}", False
+            missing = [name for name, value in run.result["values"].items() if str(value).startswith("left out")]
+            return (f"INCOMPLETE: without {', '.join(missing)}", False) if missing else ("right", True)
         if run.is_right and not (alone.is_right and differing(run, alone)):
             if arrangement.neighbour == "hog":
                 return "slowed down", True
@@ -522,23 +533,17 @@ class Report:
     """What one script prints, and writes to a file."""
 
     def __init__(self, options):
-        self.options, self.text, self.skipped = options, [], []
+        self.options, self.skipped = options, []
 
     def say(self, *lines):
         for line in lines:
             print(line, flush=True)
-            self.text.append(line)
-
-    def close(self):
-        if self.options.out:
+        if self.options.out and lines:
             with open(self.options.out, "a") as file:
-                file.write("\n".join(self.text) + "\n")
+                file.write("\n".join(lines) + "\n")
 
 
 # ---- A whole script -------------------------------------------------------------------------------
-
-
-ALONE, CONTROL = Arrangement("alone"), Arrangement("beside resets", neighbour="reset")
 
 
 def quiet(options):
@@ -609,7 +614,8 @@ def parser_of(text):
     parser.add_argument("--slim", action="store_true", help="leave large files out of fetched wheels that are not used")
     parser.add_argument("--python", type=pathlib.Path, help="which runs the program; default: one that is new enough")
     parser.add_argument("--seconds", type=float, default=3, help="of work in each run")
-    parser.add_argument("--timeout", type=float, default=100, help="seconds after which a run is ended")
+    parser.add_argument("--timeout", type=float, default=90, help="seconds after which a run is ended")
+    parser.add_argument("--control-timeout", type=float, default=30, help="the same for the control, which may hang")
     parser.add_argument("--repeat", type=int, default=2, help="runs for each rate")
     parser.add_argument("--leases", nargs="+", default=["private", "green", "shared"], help="beside resets")
     parser.add_argument("--quiet-lease", default="auto", help="of the runs under ctxb-run without resets")
@@ -657,5 +663,4 @@ def main(program):
         runs += [run_once(place, one) for one in reset_arrangements(place)]
         lines, good_too = program.more(place)
         status = 0 if conclude(place, report, runs, lines) and good_too else 1
-    report.close()
     return status
