@@ -182,14 +182,14 @@ def wheel_of(place, requirement):
     return found[0] if found else None
 
 
-def without_files(wheel, patterns):
-    """Writes the wheel again without some files, to carry less."""
+def make_slim(wheel, patterns):
+    """Writes the wheel again, without some files and uncompressed: it is carried in an archive that compresses more."""
     thin = wheel.with_suffix(".thin")
     with zipfile.ZipFile(wheel) as old:
         dropped = [one for one in old.namelist() if any(fnmatch.fnmatch(one, pattern) for pattern in patterns)]
-        if not dropped:
+        if not dropped and all(one.compress_type == zipfile.ZIP_STORED for one in old.infolist()):
             return
-        with zipfile.ZipFile(thin, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
+        with zipfile.ZipFile(thin, "w") as new:
             for entry in old.infolist():
                 if entry.filename in dropped:
                     continue
@@ -197,7 +197,7 @@ def without_files(wheel, patterns):
                 if entry.filename.endswith(".dist-info/RECORD"):
                     data = b"".join(line for line in data.splitlines(True)
                                     if line.split(b",")[0].decode() not in dropped)
-                new.writestr(entry, data, zipfile.ZIP_DEFLATED)
+                new.writestr(entry, data, zipfile.ZIP_STORED)
     thin.replace(wheel)
 
 
@@ -211,7 +211,7 @@ def fetch_wheels(place):
                        place.packages, requirement]
             run_quietly(command)
         if place.options.slim:
-            without_files(wheel_of(place, requirement), place.program.left_out)
+            make_slim(wheel_of(place, requirement), place.program.left_out)
 
 
 def fetch_debs(place):
@@ -611,7 +611,7 @@ def parser_of(text):
     parser.add_argument("--packages", type=pathlib.Path,
                         help="a folder that an earlier --fetch-only filled; then nothing is fetched")
     parser.add_argument("--fetch-only", action="store_true", help="fetch the packages, and do no more")
-    parser.add_argument("--slim", action="store_true", help="leave large files out of fetched wheels that are not used")
+    parser.add_argument("--slim", action="store_true", help="fetch wheels for an archive: uncompressed, without a large file that is not used")
     parser.add_argument("--python", type=pathlib.Path, help="which runs the program; default: one that is new enough")
     parser.add_argument("--seconds", type=float, default=3, help="of work in each run")
     parser.add_argument("--timeout", type=float, default=90, help="seconds after which a run is ended")
