@@ -6,8 +6,9 @@ Each script runs one program that was not written for ctxbroker:
   alone          twice, for its results and its rate
   beside resets  the control: a library in its process resets the device, and the damage must show
   quiet          twice under ctxb-run, its libraries as tenants by pattern, without resets: for the rate
+  shield alone   under ctxb-run without tenants, beside the same resets: the driver refuses every one
   private, green, shared
-                 under ctxb-run beside the same resets, in each kind of lease: nothing may go wrong
+                 under ctxb-run beside the same resets, as tenants in each kind of lease: nothing may go wrong
 
 Packages are fetched into build/strangers and never go into the repository. The environment of a run says to the
 neighbour (neighbour.c) what it does, and from when on.
@@ -327,14 +328,20 @@ def prepare(place):
 @dataclasses.dataclass
 class Arrangement:
     name: str
-    lease: str = ""        # under ctxb-run; empty: without it
+    lease: str = ""        # of all tenants, under ctxb-run
     neighbour: str = ""    # "reset", "hog"
     leases: dict = dataclasses.field(default_factory=dict)  # tenant: its own lease
+    shield: bool = False   # under ctxb-run without tenants
+
+    @property
+    def is_protected(self):
+        return bool(self.lease or self.leases or self.shield)
 
     def lease_of(self, tenant):
         return self.leases.get(tenant, self.lease)
 
 
+SHIELD = Arrangement("shield alone", neighbour="reset", shield=True)
 ALONE, CONTROL = Arrangement("alone"), Arrangement("beside resets", neighbour="reset")
 
 
@@ -347,7 +354,7 @@ class Run:
     resets: tuple = (0, 0, 0)      # tried, succeeded, last status
     strikes: dict = dataclasses.field(default_factory=dict)
     has_report: bool = False
-    losses: object = None
+    losses: list = dataclasses.field(default_factory=list)
     last_words: list = dataclasses.field(default_factory=list)
 
     @property
@@ -357,11 +364,11 @@ class Run:
 
 def broker_options(place, arrangement, folder):
     """Options of ctxb-run: which library is whose, and with which lease."""
-    tenants = dict(place.program.tenants)
-    if arrangement.neighbour:
+    tenants = {} if arrangement.shield else dict(place.program.tenants)
+    if arrangement.neighbour and not arrangement.shield:
         tenants = {NEIGHBOUR_TENANT: ("*/" + place.neighbour.name,), **tenants}
     command = ["--report", str(folder / "report.json")]
-    if place.options.as_policy:
+    if place.options.as_policy and tenants:
         policy = {"schema": "ctxbroker.policy/1",
                   "libraries": [{"match": pattern, "tenant": tenant}
                                 for tenant, patterns in tenants.items() for pattern in patterns],
@@ -387,7 +394,7 @@ def full_command(place, arrangement, folder, variables):
             variables["LD_PRELOAD"] = " ".join(filter(None, [str(place.neighbour), variables.get("LD_PRELOAD")]))
         else:
             command[1:1] = ["-c", LOADER]
-    if arrangement.lease or arrangement.leases:
+    if arrangement.is_protected:
         command = [place.ctxb_run, *broker_options(place, arrangement, folder), *command]
     elif place.options.alone_library_path:
         variables["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(place.options.alone_library_path),
@@ -401,11 +408,9 @@ def read_reports(run, folder):
         report = json.loads(path.read_text())
         run.has_report = True
         for tenant in report.get("tenants", []):
-            strikes = tenant.get("strikes", 0)
-            if isinstance(strikes, (list, dict)):
-                strikes = sum(strikes.values()) if isinstance(strikes, dict) else len(strikes)
-            run.strikes[tenant["name"]] = run.strikes.get(tenant["name"], 0) + strikes
-        run.losses = run.losses or report.get("losses") or None
+            run.strikes[tenant["name"]] = run.strikes.get(tenant["name"], 0) + tenant["strikes"]
+        run.losses += [f"{lease['tenant']}: {lease['state']}" for lease in report.get("leases", [])
+                       if lease["state"] != "ready"]
 
 
 def run_once(place, arrangement, number=0):
@@ -468,7 +473,7 @@ def how_it_ended(run):
 def judge(program, run, alone):
     """In words, and whether it is as it should be."""
     arrangement = run.arrangement
-    if not arrangement.lease and not arrangement.leases:
+    if not arrangement.is_protected:
         if not arrangement.neighbour:
             if not run.is_right:
                 return f"FAILED: {how_it_ended(run)}", False
@@ -491,8 +496,12 @@ def judge(program, run, alone):
         return "WRONG: no report", False
     if arrangement.neighbour == "reset" and run.resets[1] == 0 and run.resets[0] == 0:
         return "WRONG: no reset was tried", False
+    if arrangement.shield and program.is_harmed and run.resets[1]:
+        return "WRONG: a reset was let through", False
     if any(strikes for tenant, strikes in run.strikes.items() if tenant in program.tenants):
         return "WRONG: the program has strikes", False
+    if run.losses:
+        return f"WRONG: {', '.join(run.losses)}", False
     return "right", True
 
 
@@ -513,7 +522,7 @@ def row(program, run, alone_rate, alone):
         if run.resets[1] != run.resets[0]:
             resets += f" ({run.resets[2]})"
     strikes = "-"
-    if run.has_report:
+    if run.has_report and not run.arrangement.shield:
         own = sum(strikes for tenant, strikes in run.strikes.items() if tenant in program.tenants)
         strikes = f"{own} / {run.strikes.get(NEIGHBOUR_TENANT, 0)}" if run.arrangement.neighbour else str(own)
     return [run.arrangement.name, result.get("work", "-"), rate, share, resets, strikes, words], is_good
@@ -563,6 +572,7 @@ def rate_runs(place):
 def reset_arrangements(place):
     found = [CONTROL]
     if place.ctxb_run:
+        found += [SHIELD]
         found += [Arrangement(lease, lease=lease, neighbour="reset") for lease in place.options.leases]
     return found
 
