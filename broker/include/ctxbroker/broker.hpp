@@ -69,6 +69,10 @@ struct BrokerOptions {
   bool use_gate = true;
   /// What the host's own tenant gets; see Broker::host.
   TenantOptions host{};
+  /// Raises the shield also on each device whose primary context code of the host retains. Without
+  /// it, the first lease on a device does that. It is for programs whose code the host does not
+  /// know. It needs the gate.
+  bool shield_host = false;
 };
 
 /// Loads plug-ins and keeps their CUDA work apart. A host opens one and keeps it until it ends.

@@ -102,10 +102,20 @@ struct PutOffMetrics {
   std::uint64_t bytes = 0;  ///< Their device memory, in bytes.
 };
 
+/// Calls that would have destroyed a primary context, and that the driver refused because of the
+/// shield. They came from code that is no tenant's. It needs BrokerOptions::shield_host.
+struct RefusedCalls {
+  std::string function;     ///< The driver function: "cuDevicePrimaryCtxReset_v2".
+  std::string library;      ///< The file of the library, or the program, whose code called it.
+  int device = 0;           ///< CUDA device ordinal.
+  std::uint64_t count = 0;  ///< How many calls.
+};
+
 /// A snapshot. Taking one does not delay a launch.
 struct BrokerMetrics {
   std::vector<TenantMetrics> tenants;    ///< In the order of their ids, the host first.
   std::vector<PutOffMetrics> put_off{};  ///< In the order of the devices. Usually empty.
+  std::vector<RefusedCalls> refused{};   ///< In the order of the functions. Usually empty.
 };
 
 /// Writes metrics as JSON text.

@@ -89,8 +89,18 @@ bool HungWork::idle() const noexcept {
   return tasks_.empty() && markers_.empty() && !looking_ && left_ == 0;
 }
 
+// Under the lock.
+bool HungWork::is_hung_here() const noexcept {
+  return std::any_of(markers_.begin(), markers_.end(),
+                     [](const auto& marker) { return !marker->is_elsewhere; });
+}
+
 void HungWork::update() noexcept {
   hung_.store(!markers_.empty(), std::memory_order_release);
+  // Nobody looks at the work of a family that is abandoned.
+  const bool counts = !abandoned_ && is_hung_here();
+  if (counts != counted_) hung_on(device_).fetch_add(counts ? 1 : -1, std::memory_order_acq_rel);
+  counted_ = counts;
   done_.notify_all();  // whoever waits for an ending, or for the end of hung work, looks again
   const bool any = blocked_ || left_ != 0 || !markers_.empty();
   if (any_.exchange(any, std::memory_order_acq_rel) == any) return;
@@ -105,6 +115,20 @@ void HungWork::add(std::function<bool()> has_ended, std::string culprit) {
   ++requests_;
   wake_.notify_all();
   start(lock);
+}
+
+// Returns whether work hangs on the device, in this family or in another one. Then the family waits
+// for that work, too. Families that only wait do not wait for each other.
+bool HungWork::has_to_be_behind_device() {
+  const auto is_clear = [device = device_] {
+    return hung_on(device).load(std::memory_order_acquire) == 0;
+  };
+  if (is_clear()) return false;
+  auto marker = std::make_shared<Marker>(Marker{is_clear, {}, true});
+  const Lock lock(mutex_);
+  markers_.push_back(std::move(marker));
+  update();
+  return true;
 }
 
 bool HungWork::enqueue(const std::shared_ptr<Task>& task) {
@@ -156,7 +180,8 @@ std::optional<CUresult> HungWork::end(EndRequest ending) {
   if (is_in_callback()) return settled(ending, CUDA_ERROR_NOT_PERMITTED);
   // The family's own thread performs an ending at once, because it cannot wait for itself. Such an
   // ending follows from an earlier one.
-  if (is_own_thread() || (!ending.may_wait && !any())) {
+  const bool is_behind = ending.is_behind_device && has_to_be_behind_device();
+  if (!is_behind && (is_own_thread() || (!ending.may_wait && !any()))) {
     return settled(ending, ending.perform());
   }
   const auto task = std::make_shared<Task>();
@@ -177,8 +202,9 @@ std::optional<CUresult> HungWork::end(EndRequest ending) {
                        return other->is_listed() && other->ending.tenant == tenant;
                      });
   task->put_off = true;
-  const std::string work = !markers_.empty()
-                               ? "work that hangs on " + name_ + " ends"
+  const std::string work = is_hung_here()      ? "work that hangs on " + name_ + " ends"
+                           : !markers_.empty() ? "work that hangs elsewhere on device " +
+                                                     std::to_string(device_) + " ends"
                                : "work on " + name_ + " ends, which hangs or takes longer than " +
                                      std::to_string(limit_.count()) + " ms";
   lock.unlock();
@@ -431,6 +457,7 @@ std::vector<PutOff> HungWork::put_off() const {
 void HungWork::abandon() noexcept {
   Lock lock(mutex_);
   abandoned_ = true;
+  update();
   wake_.notify_all();
   if (!is_own_thread()) {
     done_.wait(lock, [this] { return !running_ || performing_; });

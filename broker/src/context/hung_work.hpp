@@ -11,9 +11,12 @@
 // says in time that it cannot.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -71,6 +74,9 @@ struct EndRequest {
   // Called after `perform` with its status: by `end`, or by the family's own thread when the ending
   // was put off.
   std::function<void(CUresult)> after{};
+  // It is not begun while work is known to hang in any family on the device. The driver ends a
+  // context only when all work on its device has ended, and makes no context meanwhile.
+  bool is_behind_device = false;
 };
 
 // One thing that is to be made. Its functions own or keep alive everything that they use, because
@@ -113,10 +119,15 @@ struct PutOff {
 // is waited for may be the function's own.
 class HungWork : public std::enable_shared_from_this<HungWork> {
  public:
-  // `name` is for messages: "device 0". `limit` is how long an ending is waited for; zero: as long
-  // as it takes. `busy` may be null; it outlives the family.
-  HungWork(std::string name, std::chrono::milliseconds limit, BusyTenants* busy = nullptr)
-      : name_(std::move(name)), limit_(limit), busy_(busy) {}
+  // `device` is the device's ordinal. `limit` is how long an ending is waited for; zero: as long as
+  // it takes. `busy` may be null; it outlives the family. `where` ends the family's name in
+  // messages: " in a private context".
+  HungWork(int device, std::chrono::milliseconds limit, BusyTenants* busy = nullptr,
+           const std::string& where = {})
+      : device_(device),
+        name_("device " + std::to_string(device) + where),
+        limit_(limit),
+        busy_(busy) {}
 
   ~HungWork();
   HungWork(const HungWork&) = delete;
@@ -193,6 +204,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   struct Marker {
     std::function<bool()> has_ended;
     std::string culprit;
+    bool is_elsewhere = false;  // the work is another family's on the device
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -212,13 +224,22 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   void perform_next(Lock& lock);
   void tell_of_end(Lock& lock, const EndRequest& ending) noexcept;
   void update() noexcept;
+  bool is_hung_here() const noexcept;
+  bool has_to_be_behind_device();
   void block() noexcept;
   bool is_own_thread() const noexcept;
 
   // The number of families for which any() is true. It is the process's, because the gate reads it
   // on every wait, before it knows the context.
   static inline constinit std::atomic<int> hung_families{0};
+  // The number of families on each device in which work hangs. It is the process's, because the
+  // families of all brokers share the devices. Devices from the last number on share its count.
+  static inline constinit std::array<std::atomic<int>, 64> hung_on_devices{};
+  static std::atomic<int>& hung_on(int device) noexcept {
+    return hung_on_devices[std::min(static_cast<std::size_t>(device), hung_on_devices.size() - 1)];
+  }
 
+  const int device_;
   const std::string name_;
   const std::chrono::milliseconds limit_;
   BusyTenants* const busy_;
@@ -233,7 +254,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   std::thread thread_;
   std::atomic<std::thread::id> ending_thread_{};
   bool running_ = false, performing_ = false, looking_ = false;
-  bool blocked_ = false, abandoned_ = false;
+  bool blocked_ = false, abandoned_ = false, counted_ = false;  // counted_: in hung_on_devices
 };
 
 }  // namespace ctxbroker::detail

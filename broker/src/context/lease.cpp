@@ -147,11 +147,12 @@ void Lease::end_contexts(bool again) noexcept {
     if (again && kind() == LeaseKind::green) {  // kept for the next lease, without a driver call
       return report_failed_end("its context", end_all());
     }
-    EndRequest ending{tenant_, "context", 0, true, false, end_all};
+    EndRequest ending{tenant_, "context", 0, true, false, end_all, {}, ends_behind_device()};
     std::shared_ptr<HungWork> family = family_;
     if (auto elsewhere = tenant_->hung.on_other_device(device_.ordinal(), family_.get())) {
       // Behind what is put off there, and then in its turn here.
       ending.perform = [family, here = ending] { return family->end(here).value_or(CUDA_SUCCESS); };
+      ending.is_behind_device = false;
       family = std::move(elsewhere);
     }
     const auto status = family->end(std::move(ending));
@@ -173,7 +174,8 @@ void Lease::end_contexts_when_left(bool again) noexcept {
       return is_gone ? CUDA_SUCCESS : end();
     };
     device_.end_left();
-    device_.end_when_left(borrowers_, family_, {tenant_, "context", 0, true, false, end_all});
+    device_.end_when_left(borrowers_, family_,
+                          {tenant_, "context", 0, true, false, end_all, {}, ends_behind_device()});
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
   }
 }

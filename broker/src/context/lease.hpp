@@ -229,6 +229,8 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // Ends the contexts as soon as no thread outside of guards has one of them current.
   void end_contexts_when_left(bool again) noexcept;
   void put_off_until_done(CUstream stream) noexcept;
+  // See EndRequest::is_behind_device.
+  bool ends_behind_device() const noexcept { return kind() == LeaseKind::private_own; }
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context,
                                std::chrono::steady_clock::time_point since);
   static void report_full(void* self);

@@ -50,12 +50,12 @@ UsedDevice::UsedDevice(const Driver& driver, int ordinal, const TenantIdentity& 
 void UsedDevice::set_end_timeout(std::chrono::milliseconds limit, BusyTenants* busy) {
   end_timeout_ = limit;
   busy_ = busy;
-  family_ = std::make_shared<HungWork>("device " + std::to_string(ordinal()), limit, busy);
+  family_ = std::make_shared<HungWork>(ordinal(), limit, busy);
 }
 
 std::shared_ptr<HungWork> UsedDevice::make_family() {
-  auto made = std::make_shared<HungWork>(
-      "device " + std::to_string(ordinal()) + " in a private context", end_timeout_, busy_);
+  auto made =
+      std::make_shared<HungWork>(ordinal(), end_timeout_, busy_, " in a private context");
   const std::lock_guard lock(mutex_);
   std::erase_if(private_families_, [](const auto& one) { return one.expired(); });
   private_families_.push_back(made);

@@ -63,6 +63,13 @@ std::string to_json(const BrokerMetrics& metrics) {
                        {"count", one.count},
                        {"bytes", one.bytes}});
   }
+  Json& refused = json["refused"] = Json::array();
+  for (const RefusedCalls& one : metrics.refused) {
+    refused.push_back({{"function", one.function},
+                       {"library", one.library},
+                       {"device", one.device},
+                       {"count", one.count}});
+  }
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -8,6 +8,7 @@
 #include "context/open_captures.hpp"
 #include "ctxbroker/error.hpp"
 #include "ledger/ledger.hpp"
+#include "observe/repeats.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/loaded_library.hpp"
 #include "plugin/tenant_impl.hpp"
@@ -100,14 +101,17 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, Gate
     if (used.primary_is_active()) use_if_possible(used);
   }
   Brokers::one().add(*this);
+  if (options_.shield_host) watch_primaries(*this);
 }
 
 BrokerImpl::~BrokerImpl() {
+  stop_watching_primaries(*this);
   Brokers::one().remove(*this);
   if (driver_) name_owners(driver_->table, -1);
 }
 
 bool BrokerImpl::shut_down() noexcept {
+  stop_watching_primaries(*this);
   Brokers::one().remove(*this);
   try {
     if (!leases_ || leases_->shut_down()) return true;
@@ -116,6 +120,43 @@ bool BrokerImpl::shut_down() noexcept {
   }
   recorder_.recorder->close();
   return false;
+}
+
+// -1: none of the driver's devices.
+int BrokerImpl::ordinal_of(CUdevice device) const noexcept {
+  const auto& handles = driver_->handles;
+  const auto found = std::find(handles.begin(), handles.end(), device);
+  return found != handles.end() ? static_cast<int>(found - handles.begin()) : -1;
+}
+
+void BrokerImpl::primary_retained(CUdevice device) noexcept {
+  const int ordinal = ordinal_of(device);
+  if (ordinal < 0) return;
+  UsedDevice& used = leases_->device(ordinal);
+  if (used.in_use()) return;
+  try {
+    used.use();
+  } catch (const std::exception& error) {  // the next retain tries again
+    host_->log(Severity::warning, "shield", error.what());
+  }
+}
+
+void BrokerImpl::primary_kept(const char* function, CUdevice device, const void* from) noexcept {
+  try {
+    const int ordinal = ordinal_of(device);
+    const std::string library = library_that_called(from);
+    {
+      const std::lock_guard lock(kept_mutex_);
+      ++kept_primaries_[{function, library, ordinal}];
+    }
+    const std::uint64_t count = host_->repeats.count(function, library);
+    if (!is_told(count)) return;
+    host_->log(Severity::warning, "shield", [&] {
+      return "device " + std::to_string(ordinal) + ": the driver refused " + function + " of " +
+             library + ", because others use the primary context" + repeats_text(count);
+    });
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the call is not counted
+  }
 }
 
 const Driver& BrokerImpl::driver() const {

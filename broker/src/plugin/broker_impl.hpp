@@ -11,12 +11,14 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "context/lease_table.hpp"
 #include "ctxbroker/broker.hpp"
 #include "driver/driver.hpp"
 #include "gate/gate.hpp"
+#include "gate/primary_watch.hpp"
 #include "module/module_service.hpp"
 #include "observe/recorder.hpp"
 #include "plugin/instance_settings.hpp"
@@ -32,7 +34,7 @@ class LoadedLibrary;
 class TenantImpl;
 
 // [main] thread, but for what says otherwise.
-class BrokerImpl final : private BusyTenants {
+class BrokerImpl final : private BusyTenants, private PrimaryWatch {
  public:
   BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate = {});
   ~BrokerImpl() override;
@@ -106,6 +108,9 @@ class BrokerImpl final : private BusyTenants {
  private:
   std::vector<std::string> busy_in(const HungWork& family) override;
   bool is_anybody_busy(const HungWork& family) override;
+  void primary_retained(CUdevice device) noexcept override;
+  void primary_kept(const char* function, CUdevice device, const void* from) noexcept override;
+  int ordinal_of(CUdevice device) const noexcept;
   // Uses each lease that works in the family, of all brokers of the process.
   template <typename Use>
   void use_leases_in(const HungWork& family, Use&& use);
@@ -143,6 +148,9 @@ class BrokerImpl final : private BusyTenants {
   std::set<Instance*> instances_;                // under main_mutex_
   std::vector<std::unique_ptr<Instance>> kept_;  // under main_mutex_
   std::optional<std::size_t> suspects_;          // under main_mutex_
+  // The calls that primary_kept has counted, by function, library and device.
+  mutable std::mutex kept_mutex_;
+  std::map<std::tuple<std::string, std::string, int>, std::uint64_t> kept_primaries_;
   std::atomic<int> graphs_{0};
   int polls_ = 0;  // a loss callback may poll again
 };

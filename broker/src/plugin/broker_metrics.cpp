@@ -115,6 +115,13 @@ BrokerMetrics BrokerImpl::metrics() const {
           {one.tenant, one.tenant_name, one.device, one.what, one.count, one.bytes});
     }
   }
+  {
+    const std::lock_guard kept_lock(kept_mutex_);
+    for (const auto& [call, count] : kept_primaries_) {
+      const auto& [function, library, device] = call;
+      metrics.refused.push_back({function, library, device, count});
+    }
+  }
   for (auto& [id, tenant] : by_id) metrics.tenants.push_back(std::move(tenant));
   return metrics;
 }

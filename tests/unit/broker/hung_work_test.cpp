@@ -50,7 +50,7 @@ class HungWorkTest : public ::testing::Test {
   }};
   const std::shared_ptr<const TenantIdentity> tenant =
       std::make_shared<const TenantIdentity>(TenantId{7}, "blur", &recorder);
-  const std::shared_ptr<HungWork> family = std::make_shared<HungWork>("device 0", limit);
+  const std::shared_ptr<HungWork> family = std::make_shared<HungWork>(0, limit);
 };
 
 TEST_F(HungWorkTest, EndWithoutHungWorkIsDoneAtOnce) {
@@ -171,7 +171,7 @@ TEST_F(HungWorkTest, WaitForPutOffEndsLastsNoLongerThanTheLimit) {
 
 TEST_F(HungWorkTest, WaitingCallerIsReleasedWhenAHangBecomesKnown) {
   std::promise<void> work;
-  const auto patient = std::make_shared<HungWork>("device 1", milliseconds(0));  // for ever
+  const auto patient = std::make_shared<HungWork>(1, milliseconds(0));  // for ever
   auto waiting = std::async(std::launch::async, [&, result = work.get_future().share()] {
     return patient->end(blocked(result));
   });
@@ -302,7 +302,7 @@ struct Busy final : BusyTenants {
 
 TEST_F(HungWorkTest, MakeOnABusyMachineIsRefusedOnlyBesideWorkOfATenant) {
   Busy busy;
-  const auto watched = std::make_shared<HungWork>("device 1", limit, &busy);
+  const auto watched = std::make_shared<HungWork>(1, limit, &busy);
   MakeRequest slow;
   slow.perform = [] {
     std::this_thread::sleep_for(3 * limit);
@@ -319,7 +319,7 @@ TEST_F(HungWorkTest, MakeOnABusyMachineIsRefusedOnlyBesideWorkOfATenant) {
 
 TEST_F(HungWorkTest, MakeIsLeftBehindWhenAHangBecomesKnown) {
   Making making;
-  const auto patient = std::make_shared<HungWork>("device 1", milliseconds(0));  // for ever
+  const auto patient = std::make_shared<HungWork>(1, milliseconds(0));  // for ever
   auto waiting = std::async(std::launch::async, [&, until = making.work.get_future().share()] {
     return patient->make(making.request(until));
   });
@@ -331,6 +331,73 @@ TEST_F(HungWorkTest, MakeIsLeftBehindWhenAHangBecomesKnown) {
   over = true;
   while (!patient->idle() || making.undone == 0) std::this_thread::yield();
   patient->abandon();
+}
+
+// The driver would begin it at once and make no context before it has ended.
+TEST_F(HungWorkTest, EndBehindTheDeviceIsNotBegunWhileWorkHangsInAnotherFamily) {
+  const auto first = std::make_shared<HungWork>(0, limit, nullptr, " in a private context");
+  const auto second = std::make_shared<HungWork>(0, limit, nullptr, " in a private context");
+  const auto elsewhere = std::make_shared<HungWork>(1, limit);
+  std::atomic<bool> over{false};
+  family->add([&] { return over.load(); }, "glow");
+  const auto context = [&](int number) {
+    EndRequest one = ending(number);
+    one.what = "context";
+    one.is_behind_device = true;
+    return one;
+  };
+  const Clock::time_point begin = Clock::now();
+  EXPECT_EQ(elsewhere->end(context(1)), CUDA_SUCCESS) << "another device";
+  EXPECT_EQ(second->end(ending(2)), CUDA_SUCCESS) << "memory waits for its own family alone";
+  EXPECT_EQ(first->end(context(3)), std::nullopt);
+  EXPECT_EQ(second->end(context(4)), std::nullopt);
+  EXPECT_LT(Clock::now() - begin, limit) << "it is known, and not waited for";
+  EXPECT_FALSE(first->idle());
+  EXPECT_EQ(first->put_off().size(), 1U);
+  EXPECT_THAT(said, ::testing::Contains(HasSubstr("put off until work that hangs elsewhere on "
+                                                  "device 0 ends: 1 x context")));
+  std::this_thread::sleep_for(milliseconds(60));
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_THAT(ended, ElementsAre(1, 2));
+  }
+  over = true;
+  while (!first->idle() || !second->idle()) std::this_thread::yield();
+  EXPECT_THAT(ended, ::testing::UnorderedElementsAre(1, 2, 3, 4)) << "they do not wait in a ring";
+  EXPECT_EQ(first->end(context(5)), CUDA_SUCCESS) << "as ever";
+}
+
+TEST_F(HungWorkTest, NobodyWaitsForAFamilyThatIsAbandoned) {
+  const auto other = std::make_shared<HungWork>(0, limit);
+  const auto hung = std::make_shared<HungWork>(0, limit);
+  hung->add([] { return false; });
+  EndRequest one = ending(1);
+  one.is_behind_device = true;
+  EXPECT_EQ(other->end(one), std::nullopt);
+  hung->abandon();
+  while (!other->idle()) std::this_thread::yield();
+  EXPECT_THAT(ended, ElementsAre(1));
+}
+
+// An ending that follows from an earlier one, on the family's own thread.
+TEST_F(HungWorkTest, EndBehindTheDeviceIsPutOffOnTheOwnThreadToo) {
+  const auto other = std::make_shared<HungWork>(0, limit);
+  std::atomic<bool> over{false};
+  family->add([&] { return over.load(); });
+  std::optional<CUresult> inner = CUDA_SUCCESS;
+  EndRequest outer = ending(1);
+  outer.perform = [&] {
+    EndRequest one = ending(2);
+    one.is_behind_device = true;
+    inner = other->end(one);
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(other->end(outer), CUDA_SUCCESS);
+  EXPECT_EQ(inner, std::nullopt);
+  EXPECT_THAT(ended, IsEmpty());
+  over = true;
+  while (!other->idle()) std::this_thread::yield();
+  EXPECT_THAT(ended, ElementsAre(2));
 }
 
 TEST_F(HungWorkTest, ManyThreadsEndTheirThingsAtOnce) {

@@ -6,11 +6,13 @@
 #include "gate/library/gate.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "driver/library_symbol.h"
 #include "gate/library/parts.h"
@@ -68,6 +70,13 @@ static ctxb_gate_function real[entry_count];
 static ctxb_gate_function rule[entry_count];
 static const void* first_owner;
 static ctxb_gate_look_up_observer look_up_observer;
+
+/* Of ctxb_before_first_driver, the hook. While it runs, every target leads to ctxb_gate_resolve, so
+ * that no other thread passes. */
+enum { hook_waits, hook_runs, hook_done };
+static int hook_state;
+static pthread_t hook_thread;
+static pthread_cond_t hook_ended = PTHREAD_COND_INITIALIZER;
 
 static int answer_not_supported(void) {
   return not_supported;
@@ -175,7 +184,7 @@ static int look_up_from_12000(const char* base, void** address, int version, uin
 
 /* ---- the driver behind it -------------------------------------------------------------------- */
 
-static void set_target(uint32_t index) {
+static ctxb_gate_function target_of(uint32_t index) {
   ctxb_gate_function leads_to = real[index];
   if (leads_to == NULL) {
     leads_to = (ctxb_gate_function)answer_not_supported;
@@ -186,7 +195,16 @@ static void set_target(uint32_t index) {
   } else if (rule[index] != NULL) {
     leads_to = rule[index];
   }
-  __atomic_store_n(&ctxb_gate_targets[index], leads_to, __ATOMIC_RELEASE);
+  return leads_to;
+}
+
+static void lead(uint32_t index) {
+  __atomic_store_n(&ctxb_gate_targets[index], target_of(index), __ATOMIC_RELEASE);
+}
+
+/* Under the lock, as all that changes a function's way. */
+static void set_target(uint32_t index) {
+  if (__atomic_load_n(&hook_state, __ATOMIC_RELAXED) != hook_runs) lead(index);
 }
 
 /* Formats into `error`, where there is one; macro, because the format is checked where it stands.
@@ -296,22 +314,6 @@ static int find_software_device(char* path, size_t bytes) {
   return 1;
 }
 
-/* A call came before a broker chose the driver. It is the environment's choice then, or NVIDIA's.
- */
-ctxb_gate_function ctxb_gate_resolve(uint64_t index) {
-  if (driver() == NULL) {
-    char path[PATH_MAX];
-    const char* choice = secure_getenv("CTXBROKER_DRIVER");
-    if (choice != NULL && strcmp(choice, "software") == 0) {
-      if (find_software_device(path, sizeof path)) open_driver(path, NULL, 0);
-    } else {
-      open_driver(NULL, NULL, 0);
-    }
-  }
-  return driver() != NULL ? __atomic_load_n(&ctxb_gate_targets[index], __ATOMIC_ACQUIRE)
-                          : (ctxb_gate_function)answer_no_device;
-}
-
 /* ---- forked processes ------------------------------------------------------------------------ */
 
 static void lock_state(void) {
@@ -328,12 +330,85 @@ static void forget_rules(void) {
   ctxb_gate_observe_opens(NULL, NULL);
   __atomic_store_n(&look_up_observer, NULL, __ATOMIC_RELEASE);
   memset(rule, 0, sizeof rule);
+  if (__atomic_load_n(&hook_state, __ATOMIC_RELAXED) == hook_runs) hook_state = hook_done;
   for (uint32_t i = 0; driver() != NULL && i < entry_count; ++i) set_target(i);
   unlock_state();
 }
 
-static void prepare_for_forks(void) {
+static void prepare_once(void) {
   pthread_atfork(lock_state, unlock_state, forget_rules);
+}
+
+static void prepare_for_forks(void) {
+  static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+  pthread_once(&prepared, prepare_once);
+}
+
+/* ---- the hook before the first driver -------------------------------------------------------- */
+
+static int state_of_hook(void) {
+  return __atomic_load_n(&hook_state, __ATOMIC_ACQUIRE);
+}
+
+/* Under the lock. */
+static void open_way_past_hook(void) {
+  for (uint32_t i = 0; driver() != NULL && i < entry_count; ++i) lead(i);
+  __atomic_store_n(&hook_state, hook_done, __ATOMIC_RELEASE);
+}
+
+/* Waits until the hook has returned. A thread in a library's constructor holds the loader's lock,
+ * for which the hook may be waiting, so no thread waits for ever. One that goes on disturbs nobody,
+ * because no other thread has passed yet. Under the lock. */
+static void wait_for_hook(void) {
+  const int patience = 10; /* s */
+  static int is_over = 0;
+  struct timespec limit;
+  clock_gettime(CLOCK_REALTIME, &limit);
+  limit.tv_sec += patience;
+  while (!is_over && state_of_hook() == hook_runs) {
+    is_over = pthread_cond_timedwait(&hook_ended, &state_lock, &limit) == ETIMEDOUT;
+  }
+}
+
+static void pass_hook(void) {
+  if (ctxb_before_first_driver == NULL || state_of_hook() == hook_done) return;
+  prepare_for_forks();
+  pthread_mutex_lock(&state_lock);
+  const int is_first = state_of_hook() == hook_waits && driver_library == NULL;
+  if (is_first) {
+    hook_thread = pthread_self();
+    __atomic_store_n(&hook_state, hook_runs, __ATOMIC_RELEASE);
+  } else if (state_of_hook() == hook_runs && !pthread_equal(hook_thread, pthread_self())) {
+    wait_for_hook();
+  }
+  pthread_mutex_unlock(&state_lock);
+  if (!is_first) return;
+  ctxb_before_first_driver();
+  pthread_mutex_lock(&state_lock);
+  open_way_past_hook();
+  pthread_cond_broadcast(&hook_ended);
+  pthread_mutex_unlock(&state_lock);
+}
+
+/* A call came before a broker chose the driver. It is the environment's choice then, or NVIDIA's.
+ */
+static void open_default_driver(void) {
+  char path[PATH_MAX];
+  const char* choice = secure_getenv("CTXBROKER_DRIVER");
+  if (choice != NULL && strcmp(choice, "software") == 0) {
+    if (find_software_device(path, sizeof path)) open_driver(path, NULL, 0);
+  } else {
+    open_driver(NULL, NULL, 0);
+  }
+}
+
+/* Called while no driver stands behind the gate, and while the hook runs. */
+ctxb_gate_function ctxb_gate_resolve(uint64_t index) {
+  pass_hook();
+  if (driver() == NULL) open_default_driver();
+  if (driver() == NULL) return (ctxb_gate_function)answer_no_device;
+  if (state_of_hook() == hook_runs) return target_of((uint32_t)index);
+  return __atomic_load_n(&ctxb_gate_targets[index], __ATOMIC_ACQUIRE);
 }
 
 /* ---- what the broker is given ---------------------------------------------------------------- */
@@ -373,8 +448,7 @@ static void for_each_unknown(void (*found)(const char* symbol, void* context), v
 }
 
 static int claim(const void* owner) {
-  static pthread_once_t prepared = PTHREAD_ONCE_INIT;
-  pthread_once(&prepared, prepare_for_forks);
+  prepare_for_forks();
   pthread_mutex_lock(&state_lock);
   if (first_owner == NULL) first_owner = owner;
   const int is_first = first_owner == owner;

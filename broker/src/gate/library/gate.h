@@ -87,6 +87,15 @@ typedef struct ctxb_gate {
 /* The one function that is not the driver's. */
 const ctxb_gate* ctxb_gate_get(void);
 
+/* Defined by a library that was preloaded with the gate; otherwise it is null. The loader finds it,
+ * because constructors of other libraries may call the driver before one of that library runs.
+ *
+ * The gate calls it once, on the thread that makes the process's first call of a driver function,
+ * before any driver function runs. If a driver stands behind the gate by then, it is not called.
+ * Other threads wait until it has returned. What it calls itself goes to the driver, which it may
+ * open. A forked process calls it if the first process has not. */
+__attribute__((weak)) void ctxb_before_first_driver(void);
+
 #ifdef __cplusplus
 }
 #endif

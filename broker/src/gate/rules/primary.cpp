@@ -8,6 +8,7 @@
 
 #include "context/guard.hpp"
 #include "gate/held.hpp"
+#include "gate/primary_watch.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -28,7 +29,11 @@ bool is_active(const GatedTenant& tenant, CUdevice device, const PrimaryView& vi
 using Retain = DriverFunction<"cuDevicePrimaryCtxRetain", CUresult(CUcontext*, CUdevice)>;
 CUresult retain(CUcontext* context, CUdevice device) noexcept {
   const Caller caller = enter_rule<Retain>();
-  if (caller.tenant == nullptr) return Retain::call(context, device);
+  if (caller.tenant == nullptr) {
+    const CUresult retained = Retain::call(context, device);
+    if (retained == CUDA_SUCCESS) report_retained(device);
+    return retained;
+  }
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   TranslatedLease lease;
   const CUresult status = caller.tenant->lease(device, &lease);
@@ -40,10 +45,18 @@ CUresult retain(CUcontext* context, CUdevice device) noexcept {
   });
 }
 
+// A call of the host's that would destroy the primary context.
+template <typename Real>
+CUresult end_of_host(const Caller& caller, CUdevice device) noexcept {
+  const CUresult status = call_of_host_on<Real>(caller, device, device);
+  if (status == CUDA_ERROR_NOT_PERMITTED) report_kept(Real::symbol, device, caller.from);
+  return status;
+}
+
 template <typename Real>
 CUresult release(CUdevice device) noexcept {
   const Caller caller = enter_rule<Real>();
-  if (caller.tenant == nullptr) return call_of_host_on<Real>(caller, device, device);
+  if (caller.tenant == nullptr) return end_of_host<Real>(caller, device);
   bool too_often = false;
   const CUresult status = on_device(*caller.tenant, device, [&](PrimaryView& view) {
     too_often = view.retains == 0;
@@ -62,7 +75,7 @@ CUresult release(CUdevice device) noexcept {
 template <typename Real>
 CUresult reset(CUdevice device) noexcept {
   const Caller caller = enter_rule<Real>();
-  if (caller.tenant == nullptr) return call_of_host_on<Real>(caller, device, device);
+  if (caller.tenant == nullptr) return end_of_host<Real>(caller, device);
   const CUresult status = on_device(*caller.tenant, device, [&](PrimaryView& view) {
     view.retains = 0;
     view.flags.reset();  // a private lease keeps its own, as it keeps all that is in it

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "suggestion.hpp"
+// "Did you mean ...?"
+#pragma once
 
 #include <algorithm>
 #include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
 
-namespace ctxbroker::sample_host {
+namespace ctxbroker::detail {
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
+// Insertions, deletions and replacements that turn `a` into `b`.
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -21,7 +26,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+// The nearest candidate when it is near enough to be a slip (a third of its length), else empty.
+inline std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
   std::size_t best_distance = 0;
   for (const std::string& candidate : candidates) {
@@ -35,10 +41,11 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
-std::string join(const std::vector<std::string>& words) {
+// "a, b, c".
+inline std::string join(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
   return text;
 }
 
-}  // namespace ctxbroker::sample_host
+}  // namespace ctxbroker::detail

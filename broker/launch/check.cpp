@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "check.hpp"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+namespace ctxbroker::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* continuation = "\n           ";
+
+std::string program_text(const Program& program) {
+  std::string text = program.path;
+  for (std::size_t i = 0; i < program.run_by.size(); ++i) {
+    text += (i == 0 ? ", a script that runs with " : ", then ") + program.run_by[i];
+  }
+  return text;
+}
+
+std::string driver_text(const Settings& settings) {
+  const char* const variable = std::getenv("CTXBROKER_DRIVER");  // NOLINT(concurrency-mt-unsafe)
+  if (settings.driver) return std::string(to_string(*settings.driver)) + ", as --driver says";
+  if (variable != nullptr && *variable != '\0') {
+    return std::string(variable) + ", as CTXBROKER_DRIVER says";
+  }
+  return "nvidia; if this machine has none, the program finds no device, as it does alone";
+}
+
+// The policy is sound: make_policy has looked at it.
+std::string lease_of(const Json& policy, const std::string& tenant) {
+  const Json::json_pointer places[] = {Json::json_pointer("/by_id") / tenant / "lease",
+                                       Json::json_pointer("/for_all/lease")};
+  for (const Json::json_pointer& place : places) {
+    if (policy.contains(place)) return policy[place].get<std::string>();
+  }
+  return "auto";
+}
+
+std::string tenants_text(const Json& policy) {
+  if (!policy.contains("libraries") || policy["libraries"].empty()) {
+    return "none: the shield alone. The driver refuses every call that would destroy what all "
+           "libraries share";
+  }
+  std::string text;
+  for (const Json& pattern : policy["libraries"]) {
+    const auto match = pattern["match"].get<std::string>();
+    const auto tenant = pattern["tenant"].get<std::string>();
+    text += text.empty() ? "" : continuation;
+    if (tenant == "*") {
+      text += "one for each package that brings CUDA code of its own, lease " +
+              lease_of(policy, tenant);
+      if (match != "*") text += ", if its path matches " + match;
+    } else {
+      text.append(tenant).append(", lease ").append(lease_of(policy, tenant));
+      text.append(": ").append(match);
+    }
+  }
+  return text;
+}
+
+std::string children_text(const Settings& settings) {
+  if (!settings.children) return "not covered, as --children=no says";
+  return "covered, if they keep LD_PRELOAD, LD_LIBRARY_PATH and CTXBROKER_RUN, and are not "
+         "statically linked or set-user-ID";
+}
+
+std::string output_text(const Settings& settings) {
+  std::string text = settings.verbose ? "a summary on standard error at exit"
+                                      : "a summary on standard error at exit, if something was "
+                                        "refused or lost";
+  if (!settings.report.empty()) text += std::string(continuation) + "report: " + settings.report;
+  if (!settings.trace.empty()) text += std::string(continuation) + "timeline: " + settings.trace;
+  return text;
+}
+
+constexpr const char* limits =
+    "a driver that a library opens by its absolute path, or with dlmopen\n"
+    "           faults of kernels and stray writes, which reach all work on the device\n"
+    "           a process that forks and does not exec, after its first call of the driver\n"
+    "           a report of a process that is killed, or that ends with _exit or exec";
+
+}  // namespace
+
+std::string check_text(const Options& options, const Settings& settings, const RunPolicy& policy,
+                       const Program& program) {
+  std::string text = "program    " + program_text(program) + "\n";
+  if (!options.policy.empty()) text += "policy     " + options.policy + "\n";
+  text += "driver     " + driver_text(settings) + "\n";
+  text += "tenants    " + tenants_text(Json::parse(policy.text)) + "\n";
+  text += "children   " + children_text(settings) + "\n";
+  text += "output     " + output_text(settings) + "\n";
+  text += "not held   " + std::string(limits) + "\n";
+  return text;
+}
+
+}  // namespace ctxbroker::launch

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "first_report.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "ctxbroker/error.hpp"
+#include "exit_code.hpp"
+#include "observe/whole_file.hpp"
+#include "report.hpp"
+
+namespace ctxbroker::launch {
+
+std::string output_path(const std::string& option, const std::string& path) {
+  if (path.empty()) return {};
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(path, error);
+  const auto refuse = [&](const std::string& why) {
+    throw Failure(ExitCode::failed, option + ": " + path + ": " + why);
+  };
+  if (error) refuse(error.message());
+  if (std::filesystem::is_directory(absolute, error)) refuse("it is a folder; name a file in it");
+  const auto folder = absolute.parent_path();
+  if (!std::filesystem::is_directory(folder, error)) {
+    refuse("there is no folder " + folder.string());
+  }
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    refuse("the folder " + folder.string() + " cannot be written to");
+  }
+  return absolute.lexically_normal().string();
+}
+
+void write_first_report(const Settings& settings) {
+  if (settings.report.empty()) return;
+  try {
+    write_report(settings.report, report_before_driver(settings));
+  } catch (const Error& error) {
+    throw Failure(ExitCode::failed, "--report: " + error.message());
+  }
+}
+
+}  // namespace ctxbroker::launch

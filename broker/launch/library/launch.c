@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+/* ctxbroker_launch.so: preloaded into every process of a run, in front of the gate. It does nearly
+ * nothing until the process calls the driver. Then it loads ctxbroker_run.so, which opens a broker.
+ *
+ * C, because it depends on nothing but the C library: it is in programs that never use CUDA. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gate/library/gate.h"
+#include "run.h"
+
+/* A loader gives functions and objects the same kind of address, and so does this file. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+
+static char folder[PATH_MAX]; /* of this library; empty: not known */
+static ctxb_run_start start = {.size = sizeof start};
+
+static void fail(const char* format, ...) __attribute__((format(printf, 1, 2), noreturn));
+static void fail(const char* format, ...) {
+  char text[PATH_MAX + 512];
+  const int begin = snprintf(text, sizeof text,
+                             "ctxb-run: error: the process was ended before its first call of the "
+                             "CUDA driver: ");
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text + begin, sizeof text - (size_t)begin - 1, format, arguments);
+  va_end(arguments);
+  strcat(text, "\n");
+  struct stat now;
+  if (start.has_standard_error && fstat(STDERR_FILENO, &now) == 0 && now.st_dev == start.device &&
+      now.st_ino == start.inode && write(STDERR_FILENO, text, strlen(text)) < 0) {
+    _exit(ctxb_run_exit_code);
+  }
+  _exit(ctxb_run_exit_code);
+}
+
+/* ---- the environment ------------------------------------------------------------------------- */
+
+/* Takes an entry out of a list, in its place: the environment only becomes shorter. */
+static void take_out(char* list, const char* entry, const char* separators) {
+  const size_t length = strlen(entry);
+  char* to = list;
+  for (char* from = list; *from != '\0';) {
+    const size_t bytes = strcspn(from, separators);
+    const int is_it = bytes == length && memcmp(from, entry, length) == 0;
+    char* next = from + bytes;
+    if (!is_it) {
+      if (to != list) *to++ = separators[0];
+      memmove(to, from, bytes);
+      to += bytes;
+    }
+    if (*next != '\0') ++next;
+    from = next;
+  }
+  *to = '\0';
+}
+
+static void take_out_of(const char* variable, const char* file, const char* separators) {
+  char* list = getenv(variable);
+  char entry[PATH_MAX + 64];
+  snprintf(entry, sizeof entry, "%s%s", folder, file);
+  if (list == NULL) return;
+  take_out(list, entry, separators);
+  if (*list == '\0') unsetenv(variable);
+}
+
+/* The programs that this one starts run without us. */
+static void leave_environment(void) {
+  for (const char* const* file =
+           (const char* const[]){"/ctxbroker_launch.so", "/ctxbroker_gate.so", NULL};
+       *file != NULL; ++file) {
+    take_out_of("LD_PRELOAD", *file, ": ");
+    char* list = getenv("LD_PRELOAD");
+    if (list == NULL) continue;
+    take_out(list, *file + 1, ": "); /* found in LD_LIBRARY_PATH */
+    if (*list == '\0') unsetenv("LD_PRELOAD");
+  }
+  take_out_of("LD_LIBRARY_PATH", "/gate", ":;");
+  take_out_of("LD_LIBRARY_PATH", "", ":;");
+  unsetenv("CTXBROKER_RUN");
+}
+
+/* ---- the start ------------------------------------------------------------------------------- */
+
+static void find_folder(void) {
+  Dl_info self;
+  if (dladdr((const void*)&start, &self) == 0 || self.dli_fname == NULL) return;
+  if (realpath(self.dli_fname, folder) == NULL) {
+    *folder = '\0';
+    return;
+  }
+  char* slash = strrchr(folder, '/');
+  if (slash != NULL) *slash = '\0';
+}
+
+/* Everything is copied, because the program may change its environment and its descriptors. */
+__attribute__((constructor)) static void prepare(void) {
+  static int is_prepared = 0;
+  if (is_prepared) return;
+  is_prepared = 1;
+  const char* settings = secure_getenv("CTXBROKER_RUN");
+  if (settings == NULL) return;
+  start.settings = strdup(settings);
+  struct stat status;
+  if (fstat(STDERR_FILENO, &status) == 0) {
+    start.has_standard_error = 1;
+    start.device = status.st_dev;
+    start.inode = status.st_ino;
+  }
+  find_folder();
+  static const char no_children[] = "{\"children\":false";
+  if (start.settings != NULL && strncmp(settings, no_children, sizeof no_children - 1) == 0) {
+    leave_environment();
+  }
+}
+
+/* Called by the gate: see gate.h. */
+__attribute__((visibility("default"))) void ctxb_before_first_driver(void) {
+  prepare(); /* a constructor of another library may be first */
+  if (start.settings == NULL) {
+    fail("the variable CTXBROKER_RUN is missing; start the program with ctxb-run");
+  }
+  const ctxb_gate* (*get)(void) = NULL;
+  *(void**)&get = dlsym(RTLD_DEFAULT, "ctxb_gate_get");
+  const ctxb_gate* gate = get != NULL ? get() : NULL;
+  if (gate == NULL || gate->abi != ctxb_gate_abi) {
+    fail("the gate in it is of another version than %s; install ctxbroker again", folder);
+  }
+  start.driver_path = gate->driver_path;
+  char file[PATH_MAX + 64];
+  snprintf(file, sizeof file, "%s/ctxbroker_run.so", folder);
+  void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    const char* why = dlerror();
+    fail("the broker cannot be loaded: %s", why != NULL ? why : file);
+  }
+  ctxb_run_open_function run = NULL;
+  *(void**)&run = dlsym(library, "ctxb_run_open");
+  if (run == NULL) fail("%s is of another version; install ctxbroker again", file);
+  if (run(&start) != ctxb_run_opened) _exit(ctxb_run_exit_code);
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string_view>
+
+#include "ctxbroker/version.hpp"
+#include "exit_code.hpp"
+#include "settings.hpp"
+#include "text/suggestion.hpp"
+
+namespace ctxbroker::launch {
+namespace {
+
+constexpr const char* footer =
+    "Without --policy, --tenant and --each, the driver refuses every call that would destroy what\n"
+    "all libraries of the program share, such as cudaDeviceReset. With them, each tenant has\n"
+    "contexts of its own besides. The broker opens at the program's first call of the driver. A\n"
+    "program that makes none runs as it does alone.\n"
+    "\n"
+    "Exit codes: those of the program. When it was not run, or was ended before its first call of\n"
+    "the driver, standard error says why:\n"
+    "  125  ctxb-run failed: the options, the policy, a file, the driver or the broker\n"
+    "  126  the program cannot be executed, or cannot be protected\n"
+    "  127  there is no such program";
+
+// CLI11's own line does not know of the program.
+class Formatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: ctxb-run [OPTIONS] PROGRAM [ARGUMENTS]\n";
+  }
+};
+
+struct Raw {
+  std::vector<std::string> tenants;
+  std::string log, driver, children;
+};
+
+// Declares the options in front of the program.
+void declare(CLI::App& app, Options& options, Raw& raw) {
+  app.add_option("--policy", options.policy,
+                 "JSON file that says which library is which tenant's, and what the tenants get")
+      ->type_name("FILE");
+  app.add_option("--tenant", raw.tenants,
+                 "NAME=PATTERN[@LEASE]: libraries whose real path matches PATTERN are this "
+                 "tenant's, such as \"torch=*/torch/lib/*.so*\". LEASE is auto, shared, private, "
+                 "green or green:N. Repeat it for several; the first that matches counts, before "
+                 "those of --policy")
+      ->type_name("TENANT")
+      ->allow_extra_args(false);
+  app.add_flag("--each", options.each,
+               "Every package that brings CUDA code of its own becomes a tenant");
+  app.add_option("--report", options.report,
+                 "Write a report (JSON) to this file when the program exits")
+      ->type_name("FILE");
+  app.add_option("--trace", options.trace,
+                 "Write a timeline to this file when the program exits; open it with "
+                 "ui.perfetto.dev")
+      ->type_name("FILE");
+  app.add_option("--log", raw.log,
+                 "Print the broker's records from this level on to standard error: debug, info, "
+                 "warning or error. Default: none")
+      ->type_name("LEVEL");
+  app.add_option("--driver", raw.driver,
+                 "CUDA driver: nvidia, software, or auto (software where NVIDIA's has no device). "
+                 "Default: CTXBROKER_DRIVER, else nvidia")
+      ->type_name("NAME");
+  app.add_option("--children", raw.children,
+                 "no: do not cover the programs that the program starts. Default: yes")
+      ->type_name("yes|no");
+  app.add_flag("-v,--verbose", options.verbose,
+               "Print the summary at exit also if nothing was refused or lost");
+  app.add_flag("--check", options.check,
+               "Say what would be done with the program and what cannot be held. Do not run it");
+  app.set_version_flag("--version", std::string("ctxb-run ") + version());
+  app.footer(footer);
+}
+
+struct KnownOption {
+  std::string_view name;
+  bool takes_value;
+};
+constexpr std::array known_options{
+    KnownOption{"--policy", true},   KnownOption{"--tenant", true},  KnownOption{"--each", false},
+    KnownOption{"--report", true},   KnownOption{"--trace", true},   KnownOption{"--log", true},
+    KnownOption{"--driver", true},   KnownOption{"--children", true}, KnownOption{"-v", false},
+    KnownOption{"--verbose", false}, KnownOption{"--check", false},  KnownOption{"-h", false},
+    KnownOption{"--help", false},    KnownOption{"--version", false}};
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Failure(ExitCode::failed, text + "; see ctxb-run --help");
+}
+
+// " (did you mean "x"?)", or nothing.
+std::string guess(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string near = detail::nearest(word, candidates);
+  return near.empty() ? "" : " (did you mean \"" + near + "\"?)";
+}
+
+// The number of arguments in front of the program. Everything after it is the program's.
+int count_own(int argc, const char* const* argv) {
+  int at = 1;
+  while (at < argc) {
+    const std::string_view word = argv[at];
+    if (word == "--" || word.size() < 2 || word[0] != '-') break;
+    const std::string_view name = word.substr(0, word.find('='));
+    const auto* const known = std::find_if(known_options.begin(), known_options.end(),
+                                           [&](const auto& one) { return one.name == name; });
+    if (known == known_options.end()) {
+      std::vector<std::string> names;
+      for (const KnownOption& one : known_options) names.emplace_back(one.name);
+      refuse("there is no option " + std::string(name) + guess(std::string(name), names) +
+             "; options of the program stand behind it");
+    }
+    at += known->takes_value && name.size() == word.size() ? 2 : 1;
+  }
+  return std::min(at, argc);
+}
+
+std::optional<DriverChoice> driver_from(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const auto choice = parse_driver_choice(text);
+  if (!choice) {
+    refuse("--driver: \"" + text + "\" names no driver" +
+           guess(text, {"auto", "nvidia", "software"}) + "; use auto, nvidia or software");
+  }
+  return choice;
+}
+
+std::optional<Severity> severity_from(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const auto severity = parse_severity(text);
+  if (!severity) {
+    refuse("--log: \"" + text + "\" is no level" +
+           guess(text, {"debug", "info", "warning", "error"}) +
+           "; use debug, info, warning or error");
+  }
+  return severity;
+}
+
+bool children_from(const std::string& text) {
+  if (text.empty() || text == "yes") return true;
+  if (text != "no") refuse("--children: write yes or no, not \"" + text + "\"");
+  return false;
+}
+
+bool is_name(std::string_view text) {
+  return !text.empty() && text.front() != '.' && text.back() != '.' &&
+         text.find("..") == std::string_view::npos &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789-_.") == std::string_view::npos;
+}
+
+}  // namespace
+
+TenantOption parse_tenant(const std::string& text) {
+  const std::string where = "--tenant: \"" + text + "\"";
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos) {
+    refuse(where + " has no \"=\"; write NAME=PATTERN, such as \"torch=*/torch/lib/*.so*\"");
+  }
+  TenantOption tenant;
+  tenant.name = text.substr(0, equals);
+  tenant.glob = text.substr(equals + 1);
+  if (!is_name(tenant.name)) {
+    refuse(where + ": \"" + tenant.name +
+           "\" is no tenant's name; a name looks like torch or com.example.name and consists of "
+           "letters, digits, '-', '_' and '.'");
+  }
+  // A path may have a '@' too. A lease has no character that is special in paths and patterns.
+  if (const std::size_t at = tenant.glob.rfind('@'); at != std::string::npos) {
+    const std::string lease = tenant.glob.substr(at + 1);
+    tenant.lease = parse_lease_choice(lease);
+    if (tenant.lease) {
+      tenant.glob.resize(at);
+    } else if (lease.find_first_of("/.*?[") == std::string::npos) {
+      refuse(where + ": \"" + lease + "\" is not a lease" +
+             guess(lease, {"auto", "shared", "private", "green"}) +
+             "; use auto, shared, private, green, or green:N with N above 0");
+    }
+  }
+  if (tenant.glob.empty()) refuse(where + " has no pattern behind the \"=\"");
+  if (tenant.glob.find_first_of("/*?[") != 0) {
+    refuse(where + ": the pattern can match no library, because real paths begin with \"/\"; write "
+                   "\"*/" +
+           tenant.glob + "\"");
+  }
+  return tenant;
+}
+
+std::optional<Options> parse_options(int argc, const char* const* argv) {
+  Options options;
+  Raw raw;
+  CLI::App app(
+      "Runs a program in which libraries share a CUDA device, and keeps them from harming each "
+      "other. The program needs no change.",
+      "ctxb-run");
+  declare(app, options, raw);
+  app.formatter(std::make_shared<Formatter>());
+  const int own = count_own(argc, argv);
+  try {
+    app.parse(own, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // help or version: CLI11 prints it
+      app.exit(error);
+      return std::nullopt;
+    }
+    refuse(error.what());
+  }
+  options.log = severity_from(raw.log);
+  options.driver = driver_from(raw.driver);
+  options.children = children_from(raw.children);
+  for (const std::string& one : raw.tenants) options.tenants.push_back(parse_tenant(one));
+  options.command.assign(argv + own, argv + argc);
+  if (!options.command.empty() && options.command.front() == "--") {
+    options.command.erase(options.command.begin());
+  }
+  if (options.command.empty()) refuse("a program is missing");
+  return options;
+}
+
+}  // namespace ctxbroker::launch

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "program.hpp"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "exit_code.hpp"
+#include "image/elf.hpp"
+
+namespace ctxbroker::launch {
+namespace {
+
+constexpr std::size_t most_interpreters = 4;  // of the kernel
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Failure(ExitCode::cannot_run, path + ": " + why);
+}
+
+std::string errno_text(int error) {
+  return std::generic_category().message(error);
+}
+
+bool is_runnable(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         ::access(path.c_str(), X_OK) == 0;
+}
+
+// The folders of PATH. An empty one is the working folder.
+std::vector<std::string> search_path() {
+  const char* const variable = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): one thread
+  std::vector<std::string> folders;
+  std::string_view rest = variable != nullptr ? variable : "/bin:/usr/bin";
+  for (;;) {
+    const std::size_t colon = rest.find(':');
+    const std::string_view folder = rest.substr(0, colon);
+    folders.emplace_back(folder.empty() ? "." : folder);
+    if (colon == std::string_view::npos) return folders;
+    rest.remove_prefix(colon + 1);
+  }
+}
+
+// The system's loader ignores LD_PRELOAD for a process with rights that its starter does not have.
+std::string rights_gained(const std::string& path) {
+  struct stat status {};
+  struct statvfs volume {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  if (::statvfs(path.c_str(), &volume) == 0 && (volume.f_flag & ST_NOSUID) != 0) return {};
+  if ((status.st_mode & S_ISUID) != 0 && status.st_uid != ::getuid()) return "is set-user-ID";
+  const bool sets_group = (status.st_mode & S_ISGID) != 0 && (status.st_mode & S_IXGRP) != 0;
+  if (sets_group && status.st_gid != ::getgid()) return "is set-group-ID";
+  const bool has_capabilities =
+      ::getxattr(path.c_str(), "security.capability", nullptr, 0) > 0 && ::geteuid() != 0;
+  return has_capabilities ? "has file capabilities" : "";
+}
+
+void check_rights(const std::string& path) {
+  const std::string gained = rights_gained(path);
+  if (gained.empty()) return;
+  refuse(path, "it cannot be protected, because it " + gained +
+                   " and the system's loader preloads nothing into such a program; run a copy "
+                   "without these rights");
+}
+
+#if defined(__x86_64__)
+constexpr Elf64_Half own_machine = EM_X86_64;
+constexpr const char* own_loader = "ld-linux-x86-64.so";
+#elif defined(__aarch64__)
+constexpr Elf64_Half own_machine = EM_AARCH64;
+constexpr const char* own_loader = "ld-linux-aarch64.so";
+#else
+constexpr Elf64_Half own_machine = EM_NONE;
+constexpr const char* own_loader = "ld";
+#endif
+
+// The loader that an ELF program names; empty: none.
+std::string loader_of(const image::ElfReader& file, const Elf64_Ehdr& header) {
+  for (std::uint32_t i = 0; i < header.e_phnum; ++i) {
+    const auto segment = file.segment(header, i);
+    if (!segment || segment->p_type != PT_INTERP) continue;
+    std::string name(std::min<std::uint64_t>(segment->p_filesz, 4096), '\0');
+    if (!file.copy(segment->p_offset, name.data(), name.size())) return {};
+    name.resize(std::min(name.size(), name.find('\0')));
+    return name;
+  }
+  return {};
+}
+
+void check_elf(const std::string& path, const image::ElfReader& file) {
+  const auto header = file.header();
+  std::array<unsigned char, EI_NIDENT> ident{};
+  const bool has_ident = file.copy(0, ident.data(), ident.size());
+  if (!header || !has_ident) refuse(path, "it cannot be executed: the file is damaged");
+  if (ident[EI_CLASS] != ELFCLASS64 || header->e_machine != own_machine) {
+    refuse(path, "it cannot be protected, because it is of another architecture than ctxb-run");
+  }
+  const std::string loader = loader_of(file, *header);
+  if (loader.empty()) {
+    refuse(path, "it cannot be protected, because it is linked statically and loads no library");
+  }
+  const std::size_t slash = loader.rfind('/');
+  const std::string name = slash == std::string::npos ? loader : loader.substr(slash + 1);
+  if (name.rfind(own_loader, 0) != 0) {
+    refuse(path, "it cannot be protected, because it is for another C library than ctxb-run: its "
+                 "loader is " +
+                     loader);
+  }
+}
+
+std::string first_line(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file < 0) return {};
+  std::array<char, 256> text{};  // the kernel looks at no more
+  const ssize_t bytes = ::read(file, text.data(), text.size());
+  ::close(file);
+  const std::string_view all(text.data(), bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+  return std::string(all.substr(0, all.find('\n')));
+}
+
+// What a script's first line runs.
+std::vector<std::string> words_of(std::string_view line) {
+  std::vector<std::string> words;
+  constexpr std::string_view blanks = " \t\r";
+  while ((line = line.substr(std::min(line.size(), line.find_first_not_of(blanks)))), !line.empty()) {
+    const std::size_t end = std::min(line.size(), line.find_first_of(blanks));
+    words.emplace_back(line.substr(0, end));
+    line.remove_prefix(end);
+  }
+  return words;
+}
+
+// The program that env is to run; empty: it is not told.
+std::string run_by_env(const std::vector<std::string>& words) {
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (words[i].front() != '-' && words[i].find('=') == std::string::npos) return words[i];
+  }
+  return {};
+}
+
+void examine(const std::string& path, Program& program) {
+  if (::access(path.c_str(), R_OK) != 0) {
+    refuse(path, "it cannot be read, and so it is not known whether it can be protected: " +
+                     errno_text(errno));
+  }
+  check_rights(path);
+  const image::ElfOnDisk file(path);
+  std::array<char, 4> magic{};
+  const bool is_elf = file.copy(0, magic.data(), magic.size()) &&
+                      std::string_view(magic.data(), magic.size()) == image::elf_magic;
+  if (is_elf) return check_elf(path, file);
+  const std::string line = first_line(path);
+  if (line.rfind("#!", 0) != 0) {
+    refuse(path, "it cannot be executed: it is neither a program nor a script that begins with "
+                 "\"#!\"; name the program that runs it");
+  }
+  const std::vector<std::string> words = words_of(std::string_view(line).substr(2));
+  if (words.empty()) refuse(path, "its first line names no interpreter");
+  if (program.run_by.size() >= most_interpreters) {
+    refuse(path, "its interpreter is a script, whose interpreter is a script, and so on");
+  }
+  const std::string& interpreter = words.front();
+  if (!is_runnable(interpreter)) {
+    refuse(path, "its first line names the interpreter " + interpreter +
+                     ", which is not there or cannot be executed");
+  }
+  program.run_by.push_back(interpreter);
+  examine(interpreter, program);
+  if (std::filesystem::path(interpreter).filename() != "env") return;
+  const std::string named = run_by_env(words);
+  if (named.empty()) return;
+  const std::string found = find_program(named);
+  program.run_by.push_back(found);
+  examine(found, program);
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name) {
+  if (name.empty()) throw Failure(ExitCode::not_found, "the program's name is empty");
+  if (name.find('/') != std::string::npos) {
+    struct stat status {};
+    if (::stat(name.c_str(), &status) != 0) {
+      const int error = errno;
+      const bool is_missing = error == ENOENT || error == ENOTDIR;
+      throw Failure(is_missing ? ExitCode::not_found : ExitCode::cannot_run,
+                    name + ": " + (is_missing ? "there is no such program" : errno_text(error)));
+    }
+    if (S_ISDIR(status.st_mode)) refuse(name, "it is a folder, not a program");
+    if (!is_runnable(name)) {
+      refuse(name, "it may not be executed; chmod +x makes a file executable");
+    }
+    return name;
+  }
+  std::string not_executable;
+  for (const std::string& folder : search_path()) {
+    const std::string path = folder + "/" + name;
+    if (is_runnable(path)) return path;
+    std::error_code ignored;
+    if (not_executable.empty() && std::filesystem::is_regular_file(path, ignored)) {
+      not_executable = path;
+    }
+  }
+  if (!not_executable.empty()) {
+    refuse(not_executable, "it may not be executed; chmod +x makes a file executable");
+  }
+  const bool is_here = ::access(name.c_str(), F_OK) == 0;
+  throw Failure(ExitCode::not_found,
+                name + ": there is no such program in the folders of PATH" +
+                    (is_here ? "; for the file in this folder, write ./" + name : ""));
+}
+
+Program examine_program(const std::string& path) {
+  Program program;
+  program.path = path;
+  examine(path, program);
+  return program;
+}
+
+}  // namespace ctxbroker::launch
