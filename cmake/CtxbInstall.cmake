@@ -3,7 +3,7 @@
 # usual layout (GNUInstallDirs), and can be moved: everything finds the rest relative to itself.
 #
 # Components, for `cmake --install BUILD --component NAME`; CtxbPackages.cmake makes packages of them:
-#   runtime          libctxbroker, the gate and ctxb-scan
+#   runtime          libctxbroker, the gate, ctxb-scan and ctxb-run
 #   boost_log        libctxbroker_boost_log
 #   software_device  the driver that runs PTX on the CPU
 #   sdk              what plug-in authors need: headers and ctxb_add_plugin
@@ -47,6 +47,9 @@ if(TARGET ctxbroker_gate)
           LIBRARY DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT dev)
   install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/ctxbroker/run_paths.rsp
           DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT dev)
+  install(TARGETS ctxb_run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+  install(TARGETS ctxbroker_launch ctxbroker_run
+          LIBRARY DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT runtime)
 endif()
 
 install(TARGETS ctxbroker_worker ctxbroker_mps
@@ -111,6 +114,7 @@ install(FILES ${CMAKE_BINARY_DIR}/ctxbroker_plugin_sdk.pc
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/docs/policy.schema.json
               ${CMAKE_SOURCE_DIR}/docs/graph.schema.json ${CMAKE_SOURCE_DIR}/docs/preset.schema.json
               ${CMAKE_SOURCE_DIR}/docs/behaviour.schema.json ${CMAKE_SOURCE_DIR}/docs/manifest.schema.json
+              ${CMAKE_SOURCE_DIR}/docs/run_report.schema.json
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/examples
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)

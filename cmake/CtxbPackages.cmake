@@ -65,7 +65,8 @@ never met. Each plug-in library gets a context of its own, and cannot reset or
 free what belongs to others.
 .
 This package holds the library, the gate, and a CUDA driver that runs PTX on
-the CPU for machines without a GPU. The driver is private to the library.")
+the CPU for machines without a GPU. The driver is private to the library. It
+also holds ctxb-run, which runs an unchanged program under the broker.")
 ctxb_package(boost_log_library libctxbroker-boost-log0 libs COMPONENTS boost_log
   DEPENDS libctxbroker0
   SUMMARY "Boost.Log adapter of ctxbroker"

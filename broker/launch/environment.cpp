@@ -43,7 +43,9 @@ OwnFiles find_own_files(const Settings& settings) {
                                   files.folder + "/gate/libcuda.so.1"}) {
     check_file(file);
   }
-  if (settings.driver == DriverChoice::software) {
+  const bool is_software = settings.driver ? settings.driver == DriverChoice::software
+                                           : value_of("CTXBROKER_DRIVER") == "software";
+  if (is_software) {
     check_file(files.folder + "/libctxbroker_software_device.so");
   }
   if (files.folder.find_first_of(":;$") != std::string::npos) {

@@ -55,8 +55,9 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   const int error = errno;
   std::string why = std::generic_category().message(error);
   if (error == E2BIG) {
-    why = "the policy, the arguments and the environment are too large together; use a shorter "
-          "policy";
+    why =
+        "the policy, the arguments and the environment are too large together; use a shorter "
+        "policy";
   }
   throw Failure(ExitCode::cannot_run, program.path + ": it cannot be executed: " + why);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <sstream>
 #include <string_view>
 
 #include "ctxbroker/version.hpp"
@@ -27,11 +28,29 @@ constexpr const char* footer =
     "  126  the program cannot be executed, or cannot be protected\n"
     "  127  there is no such program";
 
-// CLI11's own line does not know of the program.
+// Breaks a text into lines of at most so many characters.
+std::string wrapped(const std::string& text, std::size_t most) {
+  std::string lines, line;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (!line.empty() && line.size() + 1 + word.size() > most) {
+      lines += line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return lines + line;
+}
+
+// CLI11's own usage does not know of the program, and its lines have no end.
 class Formatter : public CLI::Formatter {
  public:
+  Formatter() { column_width(24); }
   std::string make_usage(const CLI::App*, std::string) const override {
     return "Usage: ctxb-run [OPTIONS] PROGRAM [ARGUMENTS]\n";
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(option->get_description(), 72);
   }
 };
 
@@ -46,11 +65,11 @@ void declare(CLI::App& app, Options& options, Raw& raw) {
                  "JSON file that says which library is which tenant's, and what the tenants get")
       ->type_name("FILE");
   app.add_option("--tenant", raw.tenants,
-                 "NAME=PATTERN[@LEASE]: libraries whose real path matches PATTERN are this "
-                 "tenant's, such as \"torch=*/torch/lib/*.so*\". LEASE is auto, shared, private, "
+                 "Libraries whose real path matches PATTERN are this "
+                 "tenant's, such as torch=*/torch/lib/*.so*. LEASE is auto, shared, private, "
                  "green or green:N. Repeat it for several; the first that matches counts, before "
                  "those of --policy")
-      ->type_name("TENANT")
+      ->type_name("NAME=PATTERN[@LEASE]")
       ->allow_extra_args(false);
   app.add_flag("--each", options.each,
                "Every package that brings CUDA code of its own becomes a tenant");
@@ -85,10 +104,10 @@ struct KnownOption {
   bool takes_value;
 };
 constexpr std::array known_options{
-    KnownOption{"--policy", true},   KnownOption{"--tenant", true},  KnownOption{"--each", false},
-    KnownOption{"--report", true},   KnownOption{"--trace", true},   KnownOption{"--log", true},
+    KnownOption{"--policy", true},   KnownOption{"--tenant", true},   KnownOption{"--each", false},
+    KnownOption{"--report", true},   KnownOption{"--trace", true},    KnownOption{"--log", true},
     KnownOption{"--driver", true},   KnownOption{"--children", true}, KnownOption{"-v", false},
-    KnownOption{"--verbose", false}, KnownOption{"--check", false},  KnownOption{"-h", false},
+    KnownOption{"--verbose", false}, KnownOption{"--check", false},   KnownOption{"-h", false},
     KnownOption{"--help", false},    KnownOption{"--version", false}};
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -151,8 +170,9 @@ bool children_from(const std::string& text) {
 bool is_name(std::string_view text) {
   return !text.empty() && text.front() != '.' && text.back() != '.' &&
          text.find("..") == std::string_view::npos &&
-         text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                "0123456789-_.") == std::string_view::npos;
+         text.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+             "0123456789-_.") == std::string_view::npos;
 }
 
 }  // namespace
@@ -185,8 +205,9 @@ TenantOption parse_tenant(const std::string& text) {
   }
   if (tenant.glob.empty()) refuse(where + " has no pattern behind the \"=\"");
   if (tenant.glob.find_first_of("/*?[") != 0) {
-    refuse(where + ": the pattern can match no library, because real paths begin with \"/\"; write "
-                   "\"*/" +
+    refuse(where +
+           ": the pattern can match no library, because real paths begin with \"/\"; write "
+           "\"*/" +
            tenant.glob + "\"");
   }
   return tenant;
@@ -196,8 +217,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   Options options;
   Raw raw;
   CLI::App app(
-      "Runs a program in which libraries share a CUDA device, and keeps them from harming each "
-      "other. The program needs no change.",
+      "Runs a program in which libraries share a CUDA device, and keeps them from harming\n"
+      "each other. The program needs no change.",
       "ctxb-run");
   declare(app, options, raw);
   app.formatter(std::make_shared<Formatter>());

@@ -46,8 +46,8 @@ RunPolicy make_policy(const Options& options) {
     check_leases(options);
     RunPolicy made;
     made.name = options.policy.empty() ? "of the command line" : options.policy;
-    Json policy = options.policy.empty() ? Json{{"schema", "ctxbroker.policy/1"}}
-                                         : read_file(options.policy);
+    Json policy =
+        options.policy.empty() ? Json{{"schema", "ctxbroker.policy/1"}} : read_file(options.policy);
     Json patterns = Json::array();
     for (const TenantOption& tenant : options.tenants) add_tenant(policy, patterns, tenant);
     if (policy.contains("libraries")) {

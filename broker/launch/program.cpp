@@ -113,9 +113,10 @@ void check_elf(const std::string& path, const image::ElfReader& file) {
   const std::size_t slash = loader.rfind('/');
   const std::string name = slash == std::string::npos ? loader : loader.substr(slash + 1);
   if (name.rfind(own_loader, 0) != 0) {
-    refuse(path, "it cannot be protected, because it is for another C library than ctxb-run: its "
-                 "loader is " +
-                     loader);
+    refuse(path,
+           "it cannot be protected, because it is for another C library than ctxb-run: its "
+           "loader is " +
+               loader);
   }
 }
 
@@ -133,7 +134,8 @@ std::string first_line(const std::string& path) {
 std::vector<std::string> words_of(std::string_view line) {
   std::vector<std::string> words;
   constexpr std::string_view blanks = " \t\r";
-  while ((line = line.substr(std::min(line.size(), line.find_first_not_of(blanks)))), !line.empty()) {
+  while ((line = line.substr(std::min(line.size(), line.find_first_not_of(blanks)))),
+         !line.empty()) {
     const std::size_t end = std::min(line.size(), line.find_first_of(blanks));
     words.emplace_back(line.substr(0, end));
     line.remove_prefix(end);
@@ -162,8 +164,9 @@ void examine(const std::string& path, Program& program) {
   if (is_elf) return check_elf(path, file);
   const std::string line = first_line(path);
   if (line.rfind("#!", 0) != 0) {
-    refuse(path, "it cannot be executed: it is neither a program nor a script that begins with "
-                 "\"#!\"; name the program that runs it");
+    refuse(path,
+           "it cannot be executed: it is neither a program nor a script that begins with "
+           "\"#!\"; name the program that runs it");
   }
   const std::vector<std::string> words = words_of(std::string_view(line).substr(2));
   if (words.empty()) refuse(path, "its first line names no interpreter");

@@ -42,12 +42,9 @@ Json in_json(const DeviceInfo& device, const ShieldInfo& shield) {
 }
 
 Json in_json(const LeaseInfo& lease) {
-  return {{"tenant", lease.tenant_name},
-          {"device", lease.device},
-          {"asked", to_string(lease.asked)},
-          {"granted", to_string(lease.granted)},
-          {"reason", lease.reason},
-          {"state", to_string(lease.state)},
+  return {{"tenant", lease.tenant_name},     {"device", lease.device},
+          {"asked", to_string(lease.asked)}, {"granted", to_string(lease.granted)},
+          {"reason", lease.reason},          {"state", to_string(lease.state)},
           {"generation", lease.generation}};
 }
 
@@ -142,7 +139,8 @@ std::string path_for(const std::string& path, const Settings& settings, int pid)
   if (path.empty() || pid == settings.pid) return path;
   const std::size_t slash = path.rfind('/');
   const std::size_t dot = path.rfind('.');
-  const bool has_extension = dot != std::string::npos && (slash == std::string::npos || dot > slash + 1);
+  const bool has_extension =
+      dot != std::string::npos && (slash == std::string::npos || dot > slash + 1);
   const std::size_t at = has_extension ? dot : path.size();
   return path.substr(0, at) + "." + std::to_string(pid) + path.substr(at);
 }
@@ -183,9 +181,8 @@ bool has_news(const RunFacts& facts) {
   return !metrics.refused.empty() || !metrics.put_off.empty() ||
          std::any_of(metrics.tenants.begin(), metrics.tenants.end(), [](const auto& tenant) {
            return tenant.strikes > 0 ||
-                  std::any_of(tenant.leases.begin(), tenant.leases.end(), [](const auto& lease) {
-                    return lease.state != LeaseState::ready;
-                  });
+                  std::any_of(tenant.leases.begin(), tenant.leases.end(),
+                              [](const auto& lease) { return lease.state != LeaseState::ready; });
          });
 }
 
@@ -198,7 +195,8 @@ std::string summary_text(const RunFacts& facts, bool all) {
                        std::to_string(facts.driver->version % 1000 / 10));
   }
   if (!facts.metrics) {
-    if (facts.driver) add_line(text, "the broker did not answer in time, so its figures are missing");
+    if (facts.driver)
+      add_line(text, "the broker did not answer in time, so its figures are missing");
     return text;
   }
   for (const RefusedCalls& one : facts.metrics->refused) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run tells at its end: a report as JSON, and a summary for people. docs/run_report.schema.json
-// describes the report.
+// What a run tells at its end: a report as JSON, and a summary for people.
+// docs/run_report.schema.json describes the report.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,8 @@ void write_report(const std::string& path, const std::string& text);
 
 // Whether something happened that the user has to hear of.
 bool has_news(const RunFacts& facts);
-// One sentence for each thing that happened, on a line of its own. With `all`, what every tenant did
-// too.
+// One sentence for each thing that happened, on a line of its own. With `all`, what every tenant
+// did too.
 std::string summary_text(const RunFacts& facts, bool all);
 
 }  // namespace ctxbroker::launch

@@ -14,13 +14,13 @@ namespace ctxbroker::launch {
 constexpr const char* settings_variable = "CTXBROKER_RUN";
 
 struct Settings {
-  bool children = true;      // processes that the program starts are covered too
-  int pid = 0;               // of the first process
-  std::string version;       // of ctxb-run
-  std::string policy;        // JSON text; empty: none
-  std::string policy_name;   // what errors call it
-  std::string report;        // absolute path; empty: none
-  std::string trace;         // likewise
+  bool children = true;         // processes that the program starts are covered too
+  int pid = 0;                  // of the first process
+  std::string version;          // of ctxb-run
+  std::string policy;           // JSON text; empty: none
+  std::string policy_name;      // what errors call it
+  std::string report;           // absolute path; empty: none
+  std::string trace;            // likewise
   std::optional<Severity> log;  // the least severity that is printed; unset: no record is
   bool verbose = false;
   std::optional<DriverChoice> driver;

@@ -8,7 +8,7 @@ moved="$scratch/some where else"
 run "$CMAKE" --install "$CTXB_BUILD" --prefix "$scratch/prefix"
 expect_status 0
 mv "$scratch/prefix" "$moved"
-for file in bin/sample_host bin/ctxb-scan lib/libctxbroker.so lib/libctxbroker.so.0 lib/libctxbroker_boost_log.so.0 \
+for file in bin/sample_host bin/ctxb-scan bin/ctxb-run lib/ctxbroker/ctxbroker_launch.so lib/ctxbroker/ctxbroker_run.so lib/libctxbroker.so lib/libctxbroker.so.0 lib/libctxbroker_boost_log.so.0 \
   lib/ctxbroker/libctxbroker_software_device.so include/ctxbroker/version.hpp \
   lib/ctxbroker/software_device/libcuda.so.1 lib/ctxbroker/software_device/libcuda.so \
   lib/ctxbroker/plugins/gain.so lib/ctxbroker/ctxbroker-mps lib/ctxbroker/ctxbroker_gate.so lib/ctxbroker/gate/libcuda.so.1 \
@@ -17,7 +17,7 @@ for file in bin/sample_host bin/ctxb-scan lib/libctxbroker.so lib/libctxbroker.s
   include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake \
   lib/pkgconfig/ctxbroker.pc lib/pkgconfig/ctxbroker_plugin_sdk.pc share/doc/ctxbroker/LICENSE \
   share/doc/ctxbroker/policy.schema.json share/doc/ctxbroker/graph.schema.json \
-  share/doc/ctxbroker/preset.schema.json share/doc/ctxbroker/manifest.schema.json \
+  share/doc/ctxbroker/preset.schema.json share/doc/ctxbroker/manifest.schema.json share/doc/ctxbroker/run_report.schema.json \
   lib/ctxbroker/plugins/gain.ctxb.json; do
   expect_file "$moved/$file"
 done

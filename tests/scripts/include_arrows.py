@@ -24,6 +24,7 @@ ROOMS = {
     "observe": [],
     "json": ["observe", "limits"],
     "process": [],
+    "text": [],
     "image": ["observe", "limits"],
     "driver": ["process", "observe"],
     "context": ["driver"],
@@ -51,7 +52,7 @@ SHARED = "broker/shared"  # for all of this repository; never installed
 PRIVATE = "broker/src"
 
 # What is built beside the broker: each sees itself, SHARED and PUBLIC.
-OUTSIDE = ["broker/software_device", "plugin_sdk", "sample_host", "sample_plugins"]
+OUTSIDE = ["broker/software_device", "broker/launch", "plugin_sdk", "sample_host", "sample_plugins"]
 
 # Tests that may look into PRIVATE, and why. All other tests are hosts: they see what a host sees.
 WHITE_BOX = {

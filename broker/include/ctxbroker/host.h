@@ -392,9 +392,19 @@ CTXB_EXPORT ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int3
  * @param path     the file.
  * @param library  gets the library. It belongs to the tenant.
  * @return CTXB_ERROR_UNAVAILABLE for a file that is not there; CTXB_ERROR when the system's loader
- *         refuses it. */
+ *         refuses it, or a pattern of the policy gives it to another tenant. */
 CTXB_EXPORT ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path,
                                           ctxb_library** library);
+
+#define CTXB_ADOPT_LAZY 1   /**< Functions are resolved at their first call (RTLD_LAZY). */
+#define CTXB_ADOPT_GLOBAL 2 /**< Later libraries find its symbols (RTLD_GLOBAL). */
+
+/** Does the same as ctxb_tenant_adopt, which resolves all functions now and shows the library's
+ * symbols to no other library.
+ *
+ * @param flags  CTXB_ADOPT_*, combined with |, or 0. */
+CTXB_EXPORT ctxb_status ctxb_tenant_adopt_with(ctxb_tenant* tenant, const char* path,
+                                               uint32_t flags, ctxb_library** library);
 /** Returns the address of an exported symbol, or null when there is none. ctxb_last_error tells why
  * if the library is dead, or library or name is null. */
 CTXB_EXPORT void* ctxb_library_symbol(const ctxb_library* library, const char* name);

@@ -102,6 +102,14 @@ struct PutOffMetrics {
   std::uint64_t bytes = 0;  ///< Their device memory, in bytes.
 };
 
+/// A library that a pattern of the policy gave to a tenant: see LibraryPattern.
+struct LibraryMetrics {
+  std::string path;         ///< Its real path.
+  TenantId tenant;          ///< Whose it is.
+  std::string tenant_name;  ///< The tenant's name.
+  std::string pattern;      ///< LibraryPattern::match of the pattern.
+};
+
 /// Calls that would have destroyed a primary context, and that the driver refused because of the
 /// shield. They came from code that is no tenant's. It needs BrokerOptions::shield_host.
 struct RefusedCalls {
@@ -113,9 +121,12 @@ struct RefusedCalls {
 
 /// A snapshot. Taking one does not delay a launch.
 struct BrokerMetrics {
-  std::vector<TenantMetrics> tenants;    ///< In the order of their ids, the host first.
-  std::vector<PutOffMetrics> put_off{};  ///< In the order of the devices. Usually empty.
-  std::vector<RefusedCalls> refused{};   ///< In the order of the functions. Usually empty.
+  std::vector<TenantMetrics> tenants;       ///< In the order of their ids, the host first.
+  std::vector<PutOffMetrics> put_off{};     ///< In the order of the devices. Usually empty.
+  std::vector<LibraryMetrics> libraries{};  ///< In the order of their paths.
+  /// The patterns of the policy that have matched no library so far.
+  std::vector<std::string> unmatched_patterns{};
+  std::vector<RefusedCalls> refused{};  ///< In the order of the functions. Usually empty.
 };
 
 /// Writes metrics as JSON text.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ctxbroker/driver_limits.hpp"
 #include "ctxbroker/export.hpp"
@@ -36,6 +37,22 @@ struct PluginPolicy {
   std::optional<WorkerGrouping> process{};
 };
 
+/// Says which tenant a library belongs to.
+///
+/// The broker opens a tenant for each name when it opens, and the gate gives it the libraries when
+/// they come: those that the program links, and those that anybody opens. Tenant::adopt is not
+/// needed for them. Libraries that no pattern matches count as their caller's.
+struct LibraryPattern {
+  /// A pattern for the library's real path, as a shell has it: `*` stands for any text, with
+  /// slashes too, `?` for one character, and `[abc]` for one of these characters.
+  std::string match;
+  /// The tenant's name: "com.example.blur". `by_id` says under this name how the tenant is treated.
+  /// "*" stands for a tenant for each package, named after it. A package is a folder below
+  /// `site-packages`, or else the library's own folder. It counts if one of its libraries uses
+  /// CUDA. The system's folders and NVIDIA's own libraries are left out.
+  std::string tenant;
+};
+
 /// Decisions for plug-ins by their ids. What the host itself asks for (InstanceOptions,
 /// TenantOptions) comes first, then `by_id`, then `for_all`.
 ///
@@ -44,7 +61,10 @@ struct PluginPolicy {
 /// memory budget and the smaller driver limits apply. An id that no loaded plug-in has is ignored.
 struct Policy {
   PluginPolicy for_all;
-  std::map<std::string, PluginPolicy> by_id;  ///< The key is a plug-in's id: "com.example.blur".
+  /// The key is a plug-in's id, "com.example.blur", or the name of a tenant that the host or a
+  /// pattern opens.
+  std::map<std::string, PluginPolicy> by_id;
+  std::vector<LibraryPattern> libraries{};  ///< The first pattern that matches counts.
 };
 
 /// Reads a policy from a file.

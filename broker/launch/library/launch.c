@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gate/library/gate.h"
 #include "run.h"
 
 /* A loader gives functions and objects the same kind of address, and so does this file. */
@@ -120,19 +119,13 @@ __attribute__((constructor)) static void prepare(void) {
   }
 }
 
-/* Called by the gate: see gate.h. */
-__attribute__((visibility("default"))) void ctxb_before_first_driver(void) {
+/* The gate calls it: see gate.h there. */
+__attribute__((visibility("default"))) void ctxb_before_first_driver(void);
+void ctxb_before_first_driver(void) {
   prepare(); /* a constructor of another library may be first */
   if (start.settings == NULL) {
     fail("the variable CTXBROKER_RUN is missing; start the program with ctxb-run");
   }
-  const ctxb_gate* (*get)(void) = NULL;
-  *(void**)&get = dlsym(RTLD_DEFAULT, "ctxb_gate_get");
-  const ctxb_gate* gate = get != NULL ? get() : NULL;
-  if (gate == NULL || gate->abi != ctxb_gate_abi) {
-    fail("the gate in it is of another version than %s; install ctxbroker again", folder);
-  }
-  start.driver_path = gate->driver_path;
   char file[PATH_MAX + 64];
   snprintf(file, sizeof file, "%s/ctxbroker_run.so", folder);
   void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);

@@ -51,7 +51,7 @@ class Notes {
 class Run {
  public:
   explicit Run(const ctxb_run_start& start)
-      : start_(start), standard_error_(start), settings_(parse_settings(start.settings)) {}
+      : standard_error_(start), settings_(parse_settings(start.settings)) {}
 
   // Opens the broker, unless there is no device. False: standard error says why not.
   bool open();
@@ -61,6 +61,7 @@ class Run {
   const StandardError& standard_error() const noexcept { return standard_error_; }
 
  private:
+  bool names_driver() const;
   BrokerOptions options();
   bool fail(const std::string& why);
   bool without_device(const Error& error);
@@ -73,7 +74,6 @@ class Run {
   template <typename Write>
   void write_file(Write&& write) noexcept;
 
-  const ctxb_run_start& start_;
   const StandardError standard_error_;
   const Settings settings_;
   const pid_t pid_ = ::getpid();
@@ -90,15 +90,18 @@ std::string line_of(const Record& record) {
   return std::string(to_string(record.severity)) + ": " + whose + record.topic + ": " + record.text;
 }
 
+// Whether the user has chosen the driver.
+bool Run::names_driver() const {
+  const char* const variable = ::secure_getenv("CTXBROKER_DRIVER");
+  return settings_.driver || (variable != nullptr && *variable != '\0');
+}
+
 BrokerOptions Run::options() {
   BrokerOptions options;
   if (!settings_.command.empty()) options.host_name = settings_.command.front();
   options.driver = settings_.driver;
   // A program that does not ask for the software device does not expect one.
-  const char* const variable = ::secure_getenv("CTXBROKER_DRIVER");
-  if (!options.driver && (variable == nullptr || *variable == '\0')) {
-    options.driver = DriverChoice::nvidia;
-  }
+  if (!names_driver()) options.driver = DriverChoice::nvidia;
   options.policy = parse_policy(settings_.policy, settings_.policy_name);
   options.shield_host = true;
   options.records = [this](const Record& record) {
@@ -127,14 +130,12 @@ bool Run::fail(const std::string& why) {
   return false;
 }
 
-// Without a driver behind the gate, every call answers that there is no device, and a driver without
-// a device says so itself. There is nothing to protect.
+// Without a driver behind the gate, every call answers that there is no device, and a driver
+// without a device says so itself. There is nothing to protect.
 bool Run::without_device(const Error& error) {
-  const bool is_asked_for = settings_.driver.has_value();
-  const bool has_none =
-      error.kind() == ErrorKind::no_device ||
-      (error.kind() == ErrorKind::no_driver && start_.driver_path() == nullptr);
-  if (is_asked_for || !has_none) return false;
+  const bool is_not_there = error.kind() == ErrorKind::no_driver && error.origin().call == "dlopen";
+  const bool has_none = error.kind() == ErrorKind::no_device || is_not_there;
+  if (names_driver() || !has_none) return false;
   if (settings_.verbose) standard_error_.print("the program finds no device: " + error.message());
   write_failure(error.message());
   return true;
@@ -255,8 +256,9 @@ ctxb_run_result ctxb_run_open(const ctxb_run_start* start) {
     run = made.release();
     const auto finish = [] { run->finish(); };
     if (std::atexit(finish) != 0 || std::at_quick_exit(finish) != 0) {
-      run->standard_error().print("warning: the process has no room for a function at its exit, so "
-                                  "there will be no report");
+      run->standard_error().print(
+          "warning: the process has no room for a function at its exit, so "
+          "there will be no report");
     }
     return ctxb_run_opened;
   } catch (const std::exception& error) {

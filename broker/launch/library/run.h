@@ -21,8 +21,6 @@ typedef struct ctxb_run_start {
   int has_standard_error;
   dev_t device;
   ino_t inode;
-  /* The file of the driver behind the gate; NULL: none. */
-  const char* (*driver_path)(void);
 } ctxb_run_start;
 
 typedef enum ctxb_run_result {

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "gate/code_claims.hpp"
 #include "gate/common_libraries.hpp"
 #include "gate/loaded_objects.hpp"
 
@@ -27,6 +28,7 @@ struct Object {
   std::vector<GatedTenant*> users;  // several, for which it is without a tenant
   bool was_hosts = false;           // until the tenant adopted it
   bool is_leaving = false;          // it may be gone, and its addresses somebody else's
+  bool is_claimed = false;          // it is the tenant's by CodeClaims, whoever uses it too
 };
 
 // A library that is being loaded for a tenant.
@@ -43,6 +45,11 @@ struct Map {
   std::vector<Object> objects;                  // by address
   std::atomic<unsigned long long> changes = 0;  // when they were looked at
   std::vector<Arrival> arrivals;                // the innermost is the last
+
+  using Claims = std::vector<std::shared_ptr<CodeClaims>>;
+  std::mutex claims_lock;  // of the pointer, and never held for longer
+  std::shared_ptr<const Claims> claims = std::make_shared<const Claims>();
+  std::atomic<bool> has_claims = false;
 };
 Map& map() {
   static auto* const one = new Map;  // never ended: asked until the process ends
@@ -55,6 +62,9 @@ Map& map() {
 struct TenantCode {
   bool is_changing = false;    // code that `ranges` lacks may be a tenant's
   std::vector<Extent> ranges;  // by address
+  // With claims, all other code that is known, by address: the rest may be a tenant's.
+  bool has_claims = false;
+  std::vector<Extent> others{};
 };
 std::atomic<const TenantCode*> tenant_code{nullptr};
 
@@ -62,8 +72,13 @@ void publish(const Map& map) {
   static auto* const kept = new std::vector<std::unique_ptr<const TenantCode>>;
   auto code = std::make_unique<TenantCode>();
   code->is_changing = !map.arrivals.empty();
+  code->has_claims = map.has_claims;
   for (const Object& one : map.objects) {
-    if (one.tenant != nullptr) code->ranges.push_back({one.begin, one.end});
+    if (one.tenant != nullptr) {
+      code->ranges.push_back({one.begin, one.end});
+    } else if (code->has_claims) {
+      code->others.push_back({one.begin, one.end});
+    }
   }
   kept->push_back(std::move(code));
   tenant_code.store(kept->back().get(), std::memory_order_release);
@@ -89,6 +104,7 @@ bool is_known(const std::vector<Object>& known, const LoadedObject& one) noexcep
 
 // The object becomes nobody's, because this tenant uses it too.
 void share(Object& object, GatedTenant& tenant) {
+  if (object.is_claimed) return;
   for (GatedTenant* const user : {object.tenant, &tenant}) {
     const bool is_known =
         std::find(object.users.begin(), object.users.end(), user) != object.users.end();
@@ -122,20 +138,6 @@ bool needs(const LoadedObject& user, const LoadedObject& one) {
   return std::find(user.needed.begin(), user.needed.end(), one.name) != user.needed.end();
 }
 
-// Calls `use` under the lock, with what is loaded. That is listed before, and anew if another
-// thread has seen a later list.
-template <typename Use>
-void with_present(Map& map, Use&& use) {
-  for (;;) {
-    unsigned long long changes = 0;
-    const std::vector<LoadedObject> present = loaded_objects(&changes);
-    const std::unique_lock lock(map.lock);
-    if (changes < map.changes) continue;
-    use(present, changes);
-    return;
-  }
-}
-
 // The tenant for which that object came, or null: the host opened it. The loader lists objects in
 // the order in which they come, and lets no other thread load one until the constructors of an
 // arriving library have run: so the library itself and what is listed behind it came with it.
@@ -150,26 +152,116 @@ GatedTenant* came_for(const Map& map, const std::vector<LoadedObject>& present,
   return nullptr;
 }
 
-// Objects that are gone are forgotten, and new ones get their owners.
-void update(Map& map, const std::vector<LoadedObject>& present, unsigned long long changes) {
-  if (changes == map.changes) return;
+// What the claims say about libraries.
+class Claimants {
+ public:
+  void add(const LoadedObject& library, GatedTenant& tenant) {
+    all_.emplace_back(&library, &tenant);
+  }
+  // Null: nothing.
+  GatedTenant* of(const LoadedObject& library) const noexcept {
+    const auto found = std::find_if(all_.begin(), all_.end(),
+                                    [&](const auto& one) { return one.first == &library; });
+    return found != all_.end() ? found->second : nullptr;
+  }
+  const auto& all() const noexcept { return all_; }
+
+ private:
+  std::vector<std::pair<const LoadedObject*, GatedTenant*>> all_;
+};
+
+// What is loaded.
+struct Present {
+  std::vector<LoadedObject> objects;
+  unsigned long long changes = 0;  // so far, when they were listed
+  Claimants claimants;             // of those that the map does not know yet
+};
+
+// Asks the claims about libraries that the map does not know, or about all with `was_here`. The
+// claims may open a tenant for the answer, so no lock is held.
+Claimants ask_claims(Map& map, const std::vector<LoadedObject>& present, bool was_here) {
+  Claimants claimants;
+  if (!map.has_claims) return claimants;
+  std::vector<std::pair<const LoadedObject*, CodeClaims::Meeting>> asked;
+  {
+    const std::shared_lock lock(map.lock);
+    for (const LoadedObject& one : present) {
+      if (is_starter(one) || (!was_here && is_known(map.objects, one))) continue;
+      asked.push_back({&one, {was_here, came_for(map, present, one) != nullptr}});
+    }
+  }
+  std::unique_lock lock(map.claims_lock);
+  const auto claims = map.claims;
+  lock.unlock();
+  for (const auto& [one, meeting] : asked) {
+    for (const auto& claim : *claims) {
+      GatedTenant* const tenant = claim->claimant(*one, present, meeting);
+      if (tenant == nullptr) continue;
+      claimants.add(*one, *tenant);
+      break;
+    }
+  }
+  return claimants;
+}
+
+// Calls `use` under the lock, with what is loaded. That is listed before, and anew if another
+// thread has seen a later list.
+template <typename Use>
+void with_present(Map& map, Use&& use, bool ask_about_all = false) {
+  for (;;) {
+    Present present;
+    present.objects = loaded_objects(&present.changes);
+    present.claimants = ask_claims(map, present.objects, ask_about_all);
+    const std::unique_lock lock(map.lock);
+    if (present.changes < map.changes) continue;
+    use(std::as_const(present));
+    return;
+  }
+}
+
+// The object is the tenant's by the claims.
+Object claimed_object(const LoadedObject& library, GatedTenant& tenant) {
+  tenant.mark_code();
+  Object object{library.begin, library.end, &tenant, false, library.path, {}};
+  object.is_claimed = true;
+  return object;
+}
+
+// Objects that are gone are forgotten, and new ones get their owners. A claim counts before
+// whatever loaded the object.
+void update(Map& map, const Present& present) {
+  if (present.changes == map.changes) return;
   std::vector<Object> objects;
   std::vector<std::pair<const LoadedObject*, GatedTenant*>> arrived;
-  for (const LoadedObject& one : present) {
+  for (const LoadedObject& one : present.objects) {
     if (is_known(map.objects, one)) {
       objects.push_back(*find(map.objects, one.begin));
       continue;
     }
+    if (GatedTenant* const claimant = present.claimants.of(one)) {
+      objects.push_back(claimed_object(one, *claimant));
+      continue;
+    }
     const bool starter = is_starter(one);
-    GatedTenant* const owner = came_for(map, present, one);
+    GatedTenant* const owner = came_for(map, present.objects, one);
     if (owner != nullptr) arrived.emplace_back(&one, owner);
     objects.push_back({one.begin, one.end, starter ? nullptr : owner, starter, one.path, {}});
   }
   std::sort(objects.begin(), objects.end(),
             [](const Object& a, const Object& b) { return a.begin < b.begin; });
-  for (const auto& [one, owner] : arrived) share_needed(objects, present, *one, *owner);
+  for (const auto& [one, owner] : arrived) share_needed(objects, present.objects, *one, *owner);
   map.objects = std::move(objects);
-  map.changes = changes;
+  map.changes = present.changes;
+  publish(map);
+}
+
+// Gives what is known already to its claimants, unless it is another tenant's.
+void give_to_claimants(Map& map, const Present& present) {
+  for (const auto& [library, tenant] : present.claimants.all()) {
+    Object* const object = find(map.objects, library->begin);
+    if (object == nullptr || object->tenant != nullptr) continue;
+    *object = claimed_object(*library, *tenant);
+  }
   publish(map);
 }
 
@@ -205,8 +297,8 @@ std::vector<const LoadedObject*> brought(const std::vector<LoadedObject>& presen
 }
 
 // The object that holds that address was opened by the tenant's code.
-void record_opened(Map& process, GatedTenant& tenant, const std::vector<LoadedObject>& present,
-                   std::uintptr_t inside) {
+void record_opened(Map& process, GatedTenant& tenant, const Present& all, std::uintptr_t inside) {
+  const std::vector<LoadedObject>& present = all.objects;
   const auto opened = std::find_if(present.begin(), present.end(),
                                    [&](const LoadedObject& one) { return holds(one, inside); });
   if (opened == present.end() || is_starter(*opened)) return;
@@ -221,7 +313,10 @@ void record_opened(Map& process, GatedTenant& tenant, const std::vector<LoadedOb
     mine =
         brought(present, *opened, [&](const LoadedObject& one) { return !is_known(objects, one); });
     for (const LoadedObject* one : mine) {
-      objects.push_back({one->begin, one->end, &tenant, false, one->path, {}});
+      GatedTenant* const claimant = all.claimants.of(*one);
+      objects.push_back(claimant != nullptr
+                            ? claimed_object(*one, *claimant)
+                            : Object{one->begin, one->end, &tenant, false, one->path, {}});
     }
     std::sort(objects.begin(), objects.end(),
               [](const Object& a, const Object& b) { return a.begin < b.begin; });
@@ -253,6 +348,7 @@ CodeClaim claim(Map& process, GatedTenant& tenant, const std::vector<LoadedObjec
   if (wanted == present.end() || now == nullptr) return {};
   if (now->tenant != nullptr && now->tenant->stands_with(tenant)) return {};
   if (is_starter(*wanted) || calls_for_others(*wanted)) return {ClaimResult::common, {}, nullptr};
+  if (now->is_claimed && now->tenant->is_open()) return {ClaimResult::claimed, {}, now->tenant};
   GatedTenant* const other =
       now->tenant != nullptr ? now->tenant : other_user(process.objects, present, *wanted, tenant);
   std::vector<Object> objects = process.objects;
@@ -287,8 +383,8 @@ CodeClaim claim(Map& process, GatedTenant& tenant, const std::vector<LoadedObjec
 
 CodeClaim claim_code(GatedTenant& tenant, const void* address) {
   CodeClaim made;
-  with_present(map(), [&](const auto& present, unsigned long long) {
-    made = claim(map(), tenant, present, reinterpret_cast<std::uintptr_t>(address));
+  with_present(map(), [&](const Present& present) {
+    made = claim(map(), tenant, present.objects, reinterpret_cast<std::uintptr_t>(address));
   });
   return made;
 }
@@ -296,9 +392,7 @@ CodeClaim claim_code(GatedTenant& tenant, const void* address) {
 void record_code_before_open() {
   Map& process = map();
   if (process.changes == changes_so_far()) return;
-  with_present(process, [&](const auto& present, unsigned long long changes) {
-    update(process, present, changes);
-  });
+  with_present(process, [&](const Present& present) { update(process, present); });
 }
 
 void record_opened_code(GatedTenant& tenant, void* library) {
@@ -306,9 +400,8 @@ void record_opened_code(GatedTenant& tenant, void* library) {
   // An ended tenant may have left it.
   GatedTenant* const left = owner_of_code(address_in(library)).tenant;
   if (left != nullptr) tenant.main().open_beside(*left);
-  with_present(map(), [&](const auto& present, unsigned long long) {
-    record_opened(map(), tenant, present, inside);
-  });
+  with_present(map(),
+               [&](const Present& present) { record_opened(map(), tenant, present, inside); });
 }
 
 bool has_run_path(const GatedTenant& tenant) {
@@ -329,12 +422,12 @@ const void* address_in(void* library) noexcept {
 CodeChange::CodeChange(GatedTenant& tenant, Way way, const std::string& path)
     : tenant_(tenant), way_(way), loading_(map().loading) {
   Map& process = map();
-  with_present(process, [&](const auto& present, unsigned long long changes) {
-    update(process, present, changes);
+  with_present(process, [&](const Present& present) {
+    update(process, present);
     tenant.mark_code();
     if (way == Way::arrives) {
       // One that is in the process already brings nothing with it.
-      const bool is_new = std::none_of(present.begin(), present.end(),
+      const bool is_new = std::none_of(present.objects.begin(), present.objects.end(),
                                        [&](const auto& one) { return one.path == path; });
       process.arrivals.push_back({&tenant, is_new ? path : std::string()});
     }
@@ -365,8 +458,8 @@ void CodeChange::end() noexcept {
     }
   };
   try {
-    with_present(process, [&](const auto& present, unsigned long long changes) {
-      update(process, present, changes);
+    with_present(process, [&](const Present& present) {
+      update(process, present);
       forget();
       publish(process);
     });
@@ -376,9 +469,40 @@ void CodeChange::end() noexcept {
   }
 }
 
+namespace {
+
+// Says whether an address lies in a library, without a lock where the C library can do that.
+bool is_in_a_library(std::uintptr_t address) noexcept {
+#ifdef DLFO_STRUCT_HAS_EH_DBASE
+  dl_find_object found{};
+  return _dl_find_object(reinterpret_cast<void*>(address), &found) == 0;
+#else
+  return extent_at(reinterpret_cast<const void*>(address)).end != 0;
+#endif
+}
+
+bool is_in_any(const std::vector<Extent>& ranges, std::uintptr_t address) noexcept {
+  const auto after =
+      std::upper_bound(ranges.begin(), ranges.end(), address,
+                       [](std::uintptr_t wanted, const Extent& one) { return wanted < one.begin; });
+  return after != ranges.begin() && is_in(*std::prev(after), address);
+}
+
+}  // namespace
+
 const void* owners_of_code() noexcept {
   return tenant_code.load(std::memory_order_acquire);
 }
+
+namespace {
+
+// Returns whether the address lies in a library that nobody has looked at yet.
+bool may_be_new_code(const TenantCode& code, std::uintptr_t address) noexcept {
+  return !is_in_any(code.others, address) && !is_in_any(code.ranges, address) &&
+         is_in_a_library(address);
+}
+
+}  // namespace
 
 // Reads a stack as it lies there. Sanitizers must not watch that.
 __attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
@@ -386,15 +510,22 @@ __attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
   const TenantCode* const code = tenant_code.load(std::memory_order_acquire);
   if (code == nullptr) return false;
   if (code->is_changing) return true;
-  if (code->ranges.empty()) return false;
+  if (code->ranges.empty() && !code->has_claims) return false;
   const Extent* const ranges = code->ranges.data();
   const std::size_t count = code->ranges.size();
-  const std::uintptr_t lowest = ranges[0].begin, highest = ranges[count - 1].end;
+  const std::uintptr_t lowest = count != 0 ? ranges[0].begin : UINTPTR_MAX;
+  const std::uintptr_t highest = count != 0 ? ranges[count - 1].end : 0;
   for (const std::uintptr_t* word = first; word < end; ++word) {
     if (*word < lowest || *word > highest) continue;
     for (std::size_t i = 0; i < count; ++i) {
       if (*word >= ranges[i].begin && *word <= ranges[i].end) return true;
     }
+  }
+  if (!code->has_claims) return false;
+  // A call of a known tenant does not come here.
+  for (const std::uintptr_t* word = first; word < end; ++word) {
+    const std::uintptr_t address = *word;
+    if (may_be_new_code(*code, address)) return true;
   }
   return false;
 }
@@ -444,20 +575,20 @@ void refresh() noexcept {
   Map& process = map();
   try {
     if (changes_so_far() == process.changes) return;
-    with_present(process, [&](const auto& present, unsigned long long changes) {
-      update(process, present, changes);
-    });
+    with_present(process, [&](const Present& present) { update(process, present); });
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: new code is nobody's
   }
 }
 
-// False: the map may be older than what is loaded, while a library arrives or leaves.
+// False: the map may be older than what is loaded, while a library arrives or leaves, or where
+// claims wait for libraries that come.
 bool find_owner(std::uintptr_t address, CodeOwner& owner) noexcept {
   const Map& process = map();
   const std::shared_lock lock(map().lock);
   const Object* const object = find(process.objects, address);
   owner = object != nullptr ? CodeOwner{object->tenant, object->starts_threads} : CodeOwner{};
-  return object != nullptr ? !object->is_leaving : process.arrivals.empty();
+  if (object != nullptr) return !object->is_leaving;
+  return process.arrivals.empty() && !(process.has_claims && is_in_a_library(address));
 }
 
 }  // namespace
@@ -469,6 +600,60 @@ CodeOwner owner_of_code(const void* address) noexcept {
   refresh();
   find_owner(at, owner);
   return owner;
+}
+
+void add_claims(std::shared_ptr<CodeClaims> claims) {
+  Map& process = map();
+  {
+    const std::lock_guard lock(process.claims_lock);
+    auto all = std::make_shared<Map::Claims>(*process.claims);
+    all->push_back(std::move(claims));
+    process.claims = std::move(all);
+    process.has_claims = true;
+  }
+  gated_tenants.store(true, std::memory_order_release);
+  with_present(
+      process,
+      [&](const Present& present) {
+        update(process, present);
+        give_to_claimants(process, present);
+      },
+      true);
+}
+
+void remove_claims(const CodeClaims& claims) noexcept {
+  Map& process = map();
+  const std::lock_guard lock(process.claims_lock);
+  try {
+    auto left = std::make_shared<Map::Claims>(*process.claims);
+    std::erase_if(*left, [&](const auto& one) { return one.get() == &claims; });
+    process.has_claims = !left->empty();
+    process.claims = std::move(left);
+  } catch (
+      const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): they are closed, and say nothing
+  }
+}
+
+void give_claimed_code_back() noexcept {
+  Map& process = map();
+  const std::unique_lock lock(process.lock);
+  for (Object& one : process.objects) {
+    if (!one.is_claimed || one.tenant->is_open()) continue;
+    one.tenant = nullptr;
+    one.is_claimed = false;
+  }
+  try {
+    publish(process);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): code is looked for that is nobody's
+  }
+}
+
+bool any_claims() noexcept {
+  return map().has_claims.load(std::memory_order_acquire);
+}
+
+void look_for_claimed_code() noexcept {
+  if (any_claims()) refresh();
 }
 
 }  // namespace ctxbroker::detail

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Says whose code lies at an address. A tenant owns the libraries that came into the process with
 // one of its libraries, those that its code opened later, and those that were there before the host
-// loaded them for it. A library that another tenant needs or opens too belongs to nobody. Code that
-// stays in the process keeps its GatedTenant, and each tenant that adopts this code opens it again.
+// loaded them for it. A library that another tenant needs or opens too belongs to nobody. What
+// CodeClaims say about a library counts before all that. Code that stays in the process keeps its
+// GatedTenant, and each tenant that adopts this code opens it again.
 #pragma once
 
 #include <cstdint>
@@ -53,11 +54,12 @@ enum class ClaimResult {
   taken,   // it was the host's; from now on it is the tenant's, with what only it needs
   shared,  // another tenant uses it too: it belongs to neither
   common,  // the C or C++ library, the driver: everybody's
+  claimed  // a pattern gives it to another tenant: see CodeClaims
 };
 struct CodeClaim {
   ClaimResult result = ClaimResult::own;
   std::vector<Extent> code;      // that was taken
-  GatedTenant* other = nullptr;  // that uses it too, if that is known
+  GatedTenant* other = nullptr;  // that uses it too, if that is known, or that has it
 };
 // Makes the library that holds the address the tenant's, after it was loaded for that tenant. It
 // may have been in the process before. Throws std::bad_alloc. Any thread.

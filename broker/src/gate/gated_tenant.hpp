@@ -143,6 +143,10 @@ class GatedTenant {
   bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
   // Code of the tenant has come into the process. Its threads name this from then on.
   void mark_code() noexcept { had_code_.store(true, std::memory_order_release); }
+  // A library of the tenant was in the process before anybody knew whose it is. What nobody holds
+  // in the ledger may be what it made then.
+  void mark_was_here() noexcept { was_here_.store(true, std::memory_order_release); }
+  bool was_here() const noexcept { return was_here_.load(std::memory_order_acquire); }
   // The tenant has ended, and no thread is inside any more.
   void mark_over() noexcept { over_.store(true, std::memory_order_release); }
   // Takes it for the next tenant. False: it is open, or something names it still. Throws
@@ -317,7 +321,7 @@ class GatedTenant {
   mutable std::shared_mutex source_lock_;
   LeaseSource* source_ = nullptr;
   std::atomic<bool> open_{false}, private_tables_{false}, keeps_unused_{false};
-  std::atomic<bool> had_code_{false}, over_{false};
+  std::atomic<bool> had_code_{false}, over_{false}, was_here_{false};
   std::atomic<std::uint64_t> told_{0}, retained_{0};  // a bit for each device: see note_told
   std::mutex mutex_;                                  // of what follows
   std::vector<GatedTenant*> beside_;

@@ -261,6 +261,12 @@ CUresult refuse_end(GatedTenant& tenant, const char* function, Kind kind,
   char neighbour[120] = "a neighbour's";
   const auto held =
       kind == Kind::memory ? ledger().find_memory_at(handle) : ledger().find(kind, handle);
+  if (!held && tenant.main().was_here()) {
+    tenant.log_once(function,
+                    "refused: the tenant's library may have made it before it was the tenant's, "
+                    "and such things stay the host's; it was left alone");
+    return refusal_of(kind);
+  }
   const char* whose = held ? neighbour : "not the tenant's own";
   if (GatedTenant* const holder = held ? gated_tenant_of(held->holder.tenant) : nullptr) {
     std::snprintf(neighbour, sizeof neighbour, "a neighbour's, %s",

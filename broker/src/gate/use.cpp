@@ -165,7 +165,7 @@ CUresult check_use(GatedTenant& tenant, const char* function, Kind kind, std::ui
     case Whose::gone:
       return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     case Whose::nobodys:
-      if (may_be_lent) return CUDA_SUCCESS;
+      if (may_be_lent || tenant.main().was_here()) return CUDA_SUCCESS;
       break;
     case Whose::anothers:
       break;

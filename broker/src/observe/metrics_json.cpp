@@ -63,6 +63,14 @@ std::string to_json(const BrokerMetrics& metrics) {
                        {"count", one.count},
                        {"bytes", one.bytes}});
   }
+  Json& libraries = json["libraries"] = Json::array();
+  for (const LibraryMetrics& one : metrics.libraries) {
+    libraries.push_back({{"path", one.path},
+                         {"tenant", one.tenant.value},
+                         {"tenant_name", one.tenant_name},
+                         {"pattern", one.pattern}});
+  }
+  json["unmatched_patterns"] = metrics.unmatched_patterns;
   Json& refused = json["refused"] = Json::array();
   for (const RefusedCalls& one : metrics.refused) {
     refused.push_back({{"function", one.function},

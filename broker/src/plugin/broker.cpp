@@ -12,6 +12,7 @@
 #include "plugin/instance.hpp"
 #include "plugin/loaded_library.hpp"
 #include "plugin/option_check.hpp"
+#include "plugin/run_policy.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -49,6 +50,7 @@ Broker::Broker(std::unique_ptr<detail::BrokerImpl> impl) : impl_(std::move(impl)
 
 Broker Broker::open(BrokerOptions options) {
   options = detail::checked(std::move(options));
+  options.policy = detail::with_policy_of_run(std::move(options.policy));
   detail::DriverRequest request{options.driver, options.software_device};
   request.load = options.use_gate ? detail::load_driver_behind_gate : detail::load_driver_past_gate;
   detail::Driver driver = detail::open_driver(request);
@@ -59,6 +61,7 @@ Broker Broker::open(BrokerOptions options) {
   Broker broker(
       std::make_unique<detail::BrokerImpl>(std::move(options), std::move(driver), std::move(gate)));
   say_driver(*broker.impl_);
+  broker.impl_->claim_libraries();
   detail::attach_profiler();
   return broker;
 }

@@ -7,6 +7,7 @@
 #include "context/guard.hpp"
 #include "context/open_captures.hpp"
 #include "ctxbroker/error.hpp"
+#include "gate/code_claims.hpp"
 #include "ledger/ledger.hpp"
 #include "observe/repeats.hpp"
 #include "plugin/instance.hpp"
@@ -79,6 +80,29 @@ RecordSink with_floats_of_this_thread(RecordSink sink) {
   };
 }
 
+bool is_empty(const DriverLimits& limits) {
+  return !limits.pinned_memory && !limits.streams && !limits.events && !limits.graphs &&
+         !limits.modules && !limits.contexts;
+}
+
+// Another handle of a tenant that the policy's patterns have opened.
+std::shared_ptr<TenantImpl> handle_with(std::shared_ptr<TenantImpl> handle,
+                                        const TenantOptions& options) {
+  const TenantOptions none;
+  const bool is_plain = options.lease == none.lease && !options.per_thread_streams &&
+                        !options.unload_at_close && options.driver_memory_budget == 0 &&
+                        is_empty(options.driver_limits);
+  if (!is_plain) {
+    const std::string& name = handle->identity()->name;
+    throw Error(ErrorKind::invalid_argument,
+                "open_tenant: the policy's patterns for libraries have opened tenant " + name +
+                    " already; write its lease and limits under its name in the policy's by_id",
+                {.tenant = name});
+  }
+  if (options.on_loss) handle->set_loss_callback(options.on_loss);
+  return handle;
+}
+
 }  // namespace
 
 BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, GateState gate)
@@ -111,6 +135,7 @@ BrokerImpl::~BrokerImpl() {
 }
 
 bool BrokerImpl::shut_down() noexcept {
+  if (claims_ != nullptr) claims_->close();
   stop_watching_primaries(*this);
   Brokers::one().remove(*this);
   try {
@@ -152,8 +177,9 @@ void BrokerImpl::primary_kept(const char* function, CUdevice device, const void*
     const std::uint64_t count = host_->repeats.count(function, library);
     if (!is_told(count)) return;
     host_->log(Severity::warning, "shield", [&] {
-      return "device " + std::to_string(ordinal) + ": the driver refused " + function + " of " +
-             library + ", because others use the primary context" + repeats_text(count);
+      return "device " + std::to_string(ordinal) + ": the driver refused " + function + " from " +
+             library + ", which would have destroyed the context that all libraries share" +
+             repeats_text(count);
     });
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the call is not counted
   }
@@ -209,6 +235,14 @@ std::shared_ptr<LoadedLibrary> BrokerImpl::load(const std::filesystem::path& pat
 std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
                                                     const TenantOptions& options) {
   static_cast<void>(driver());  // throws without one
+  if (claims_ != nullptr) {
+    if (auto handle = claims_->handle(name)) return handle_with(std::move(handle), options);
+  }
+  return open_new_tenant(std::move(name), options);
+}
+
+std::shared_ptr<TenantImpl> BrokerImpl::open_new_tenant(std::string name,
+                                                        const TenantOptions& options) {
   auto tenant = make_shared_by_maker<TenantImpl>(
       *this,
       std::make_shared<const TenantIdentity>(next_tenant_id(), std::move(name), recorder_.recorder),
@@ -218,6 +252,19 @@ std::shared_ptr<TenantImpl> BrokerImpl::open_tenant(std::string name,
   opened_.push_back(tenant);
   opened_names_[tenant->identity()->id.value] = tenant->identity()->name;
   return tenant;
+}
+
+void BrokerImpl::claim_libraries() {
+  if (options_.policy.libraries.empty()) return;
+  if (gate_.mode == GateMode::none) {
+    host_->log(Severity::warning, "library",
+               "without the gate nobody can tell whose call it is, so the policy's patterns for "
+               "libraries are not followed: " +
+                   gate_.reason);
+    return;
+  }
+  claims_ = std::make_shared<ClaimedLibraries>(*this, options_.policy.libraries);
+  add_claims(claims_);
 }
 
 // The handles have a count of their own, because others own the tenant for a moment: see
@@ -278,6 +325,7 @@ void BrokerImpl::poll() {
   poll_instances();
   report_losses();
   end_lost_contexts();
+  if (claims_ != nullptr) claims_->look();
 }
 
 void BrokerImpl::poll_instances() noexcept {
@@ -374,7 +422,11 @@ std::string BrokerImpl::alive() const {
   std::size_t libraries = 0;
   for (const auto& [id, library] : libraries_) libraries += library.expired() ? 0 : 1;
   std::size_t tenants = is_open(host_tenant_) ? 1 : 0;
-  for (const auto& tenant : opened_) tenants += is_open(tenant) ? 1 : 0;
+  for (const auto& opened : opened_) {
+    const auto tenant = opened.lock();
+    if (tenant == nullptr || tenant->is_closed()) continue;
+    tenants += keeps(*tenant) && !claims_->is_in_use(*tenant) ? 0 : 1;
+  }
   std::string text;
   for (const auto& part : {counted(tenants, "tenant", "tenants"),
                            counted(static_cast<std::size_t>(graphs_), "graph", "graphs"),

@@ -21,6 +21,7 @@
 #include "gate/primary_watch.hpp"
 #include "module/module_service.hpp"
 #include "observe/recorder.hpp"
+#include "plugin/claimed_libraries.hpp"
 #include "plugin/instance_settings.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/placer.hpp"
@@ -75,8 +76,16 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
   LoadedFiles& files() noexcept { return files_; }  // any thread
   std::shared_ptr<LoadedLibrary> load(const std::filesystem::path& path);
   std::shared_ptr<TenantImpl> open_tenant(std::string name, const TenantOptions& options);
+  // The same for the claims, which look for an open one themselves.
+  std::shared_ptr<TenantImpl> open_new_tenant(std::string name, const TenantOptions& options);
   std::shared_ptr<TenantImpl> host_as_tenant();
-  LeaseTable& leases() noexcept { return *leases_; }  // with a driver
+  // Opens the tenants that the policy's patterns name, and gives them their libraries. Without the
+  // gate nobody can tell libraries apart, and a record says so. Throws Error.
+  void claim_libraries();
+  // The tenant stays open until the broker closes, and others have handles of it.
+  bool keeps(const TenantImpl& tenant) const { return claims_ != nullptr && claims_->has(tenant); }
+  const ClaimedLibraries* claims() const noexcept { return claims_.get(); }  // or null
+  LeaseTable& leases() noexcept { return *leases_; }                         // with a driver
   ModuleService& modules() noexcept { return modules_; }
 
   // Adds and removes an instance that is alive, so that close can refuse and poll can reach it.
@@ -132,9 +141,10 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
   std::optional<Driver> driver_;
   GateState gate_;
   ProcessFault fault_;
-  ModuleService modules_;             // before the leases, which ask it for memory
-  std::optional<LeaseTable> leases_;  // with a driver
-  std::optional<Placer> placer_;      // likewise
+  ModuleService modules_;                     // before the leases, which ask it for memory
+  std::optional<LeaseTable> leases_;          // with a driver
+  std::optional<Placer> placer_;              // likewise
+  std::shared_ptr<ClaimedLibraries> claims_;  // null: the policy has no patterns
   std::map<FileId, std::shared_ptr<const TenantIdentity>>
       tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;

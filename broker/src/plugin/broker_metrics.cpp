@@ -115,6 +115,10 @@ BrokerMetrics BrokerImpl::metrics() const {
           {one.tenant, one.tenant_name, one.device, one.what, one.count, one.bytes});
     }
   }
+  if (claims_ != nullptr) {
+    metrics.libraries = claims_->libraries();
+    metrics.unmatched_patterns = claims_->unmatched();
+  }
   {
     const std::lock_guard kept_lock(kept_mutex_);
     for (const auto& [call, count] : kept_primaries_) {

@@ -162,14 +162,24 @@ ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int32_t device, 
 }
 
 ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path, ctxb_library** library) {
+  return ctxb_tenant_adopt_with(tenant, path, 0, library);
+}
+
+ctxb_status ctxb_tenant_adopt_with(ctxb_tenant* tenant, const char* path, uint32_t flags,
+                                   ctxb_library** library) {
   if (library != nullptr) *library = nullptr;
-  return answered(tenant != nullptr && path != nullptr && library != nullptr,
-                  "tenant, path or library is null", [&] {
-                    tenant->libraries.reserve(tenant->libraries.size() + 1);
-                    tenant->libraries.push_back(
-                        std::make_unique<ctxb_library>(ctxb_library{tenant->tenant.adopt(path)}));
-                    *library = tenant->libraries.back().get();
-                  });
+  return answered(
+      tenant != nullptr && path != nullptr && library != nullptr, "tenant, path or library is null",
+      [&] {
+        check_argument((flags & ~std::uint32_t{CTXB_ADOPT_LAZY | CTXB_ADOPT_GLOBAL}) == 0,
+                       "the flags are not CTXB_ADOPT_*");
+        const ctxbroker::AdoptOptions options{(flags & CTXB_ADOPT_LAZY) != 0,
+                                              (flags & CTXB_ADOPT_GLOBAL) != 0};
+        tenant->libraries.reserve(tenant->libraries.size() + 1);
+        tenant->libraries.push_back(
+            std::make_unique<ctxb_library>(ctxb_library{tenant->tenant.adopt(path, options)}));
+        *library = tenant->libraries.back().get();
+      });
 }
 
 void* ctxb_library_symbol(const ctxb_library* library, const char* name) {

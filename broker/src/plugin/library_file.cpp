@@ -136,7 +136,8 @@ std::string library_name(const std::filesystem::path& path) {
 }
 
 boost::dll::shared_library load_library(const std::filesystem::path& canonical,
-                                        const TenantIdentity* tenant, const std::string& hint,
+                                        const AdoptOptions& options, const TenantIdentity* tenant,
+                                        const std::string& hint,
                                         const std::function<void()>& then) {
   // Boost.DLL would open the program itself in its place.
   if (is_this_program(canonical)) {
@@ -147,14 +148,17 @@ boost::dll::shared_library load_library(const std::filesystem::path& canonical,
                                             "\" is truncated: " + *missing +
                                             "; build or copy it again");
   }
-  // A plug-in that lacks a symbol is refused now, and not in mid-work.
-  void* const opened = open_or_end(canonical.c_str(), RTLD_NOW | RTLD_LOCAL, tenant);
+  // Unless the host wants it otherwise, a plug-in that lacks a symbol is refused now, and not in
+  // mid-work.
+  const int mode =
+      (options.lazy ? RTLD_LAZY : RTLD_NOW) | (options.global ? RTLD_GLOBAL : RTLD_LOCAL);
+  void* const opened = open_or_end(canonical.c_str(), mode, tenant);
   if (then) then();
   boost::dll::shared_library library;
   boost::dll::fs::error_code error;
   if (opened != nullptr) {
     library.load(boost::dll::fs::path(canonical.native()), error,
-                 boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
+                 boost::dll::load_mode::rtld_lazy | boost::dll::load_mode::rtld_local);
   }
   if (!library.is_loaded()) {
     const std::string text = loader_text(error);
@@ -166,7 +170,7 @@ boost::dll::shared_library load_library(const std::filesystem::path& canonical,
   }
   // This call's own count is one of them.
   for (int count = 1; count < spare_counts; ++count) {
-    dlopen(canonical.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    dlopen(canonical.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   }
   return library;
 }
@@ -174,12 +178,12 @@ boost::dll::shared_library load_library(const std::filesystem::path& canonical,
 bool unload_library(boost::dll::shared_library& library, const std::filesystem::path& canonical,
                     const TenantIdentity* tenant) noexcept {
   // Destructors run in the close that takes the last count.
-  void* const handle = dlopen(canonical.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  void* const handle = dlopen(canonical.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   library.unload();
   if (handle == nullptr) return false;
   for (int count = 0; count < spare_counts; ++count) {
     close_or_end(handle, canonical.c_str(), tenant);
-    void* const still_there = dlopen(canonical.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    void* const still_there = dlopen(canonical.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (still_there == nullptr) return false;
     dlclose(still_there);
   }
@@ -188,7 +192,7 @@ bool unload_library(boost::dll::shared_library& library, const std::filesystem::
 }
 
 void keep_resident(const std::filesystem::path& canonical) noexcept {
-  void* again = dlopen(canonical.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+  void* again = dlopen(canonical.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   if (again != nullptr) dlclose(again);  // takes back this call's count only
 }
 

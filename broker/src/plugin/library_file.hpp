@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "context/tenant_identity.hpp"
+#include "ctxbroker/tenant.hpp"
 
 namespace ctxbroker::detail {
 
@@ -45,12 +46,12 @@ std::string replaced_text(const std::filesystem::path& canonical);
 // Returns the tenant's name: the file name without "lib" and suffix.
 std::string library_name(const std::filesystem::path& path);
 
-// Loads the library with all symbols resolved and without exporting its symbols to others. Throws
-// Error (plugin_load) with the loader's text. Ends the process, with the library's name, if a
-// static constructor throws. `hint`: what else may be the reason, for the end of the error's text.
-// The image stays if others close it a few times too often. `then` is called as soon as the
-// loader is done, also if it has refused the file.
+// Loads the library. Throws Error (plugin_load) with the loader's text. Ends the process, with the
+// library's name, if a static constructor throws. `hint`: what else may be the reason, for the end
+// of the error's text. The image stays if others close it a few times too often. `then` is called
+// as soon as the loader is done, also if it has refused the file.
 boost::dll::shared_library load_library(const std::filesystem::path& canonical,
+                                        const AdoptOptions& options = {},
                                         const TenantIdentity* tenant = nullptr,
                                         const std::string& hint = {},
                                         const std::function<void()>& then = {});

@@ -8,6 +8,7 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/policy.hpp"
 #include "json/document.hpp"
+#include "plugin/claimed_libraries.hpp"
 #include "plugin/document_error.hpp"
 #include "plugin/foreign_text.hpp"
 
@@ -15,11 +16,13 @@ namespace ctxbroker {
 namespace {
 
 using json::described;
+using json::element;
 using json::Json;
 using json::Location;
 using json::member;
 using json::quoted;
 using json::read_members;
+using json::required;
 using json::whole_number;
 
 constexpr const char* schema_name = "ctxbroker.policy/1";
@@ -124,6 +127,11 @@ void read_for_all(const Json& value, const Location& location, Policy& policy) {
   read_members(value, location, plugin_members, policy.for_all);
 }
 
+// A plug-in's id, or a shorter name for a tenant, such as "torch".
+bool is_tenant_name(const std::string& name) {
+  return detail::is_reverse_dns(name) || detail::is_reverse_dns("tenant." + name);
+}
+
 void read_by_id(const Json& value, const Location& location, Policy& policy) {
   if (!value.is_object()) {
     location.refuse(described(value) +
@@ -131,18 +139,59 @@ void read_by_id(const Json& value, const Location& location, Policy& policy) {
   }
   for (const auto& item : value.items()) {
     const Location where = member(location, item.key());
-    if (!detail::is_reverse_dns(item.key())) {
+    if (!is_tenant_name(item.key())) {
       where.refuse(quoted(item.key()) +
-                   " is not a plug-in id; an id looks like com.example.name and consists of "
-                   "letters, digits, '-', '_' and '.'");
+                   " is neither a plug-in id nor a tenant's name; an id looks like "
+                   "com.example.name and consists of letters, digits, '-', '_' and '.'");
     }
     read_members(item.value(), where, plugin_members, policy.by_id[item.key()]);
   }
 }
 
+void read_match(const Json& value, const Location& location, LibraryPattern& pattern) {
+  if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+    location.refuse(described(value) +
+                    " is no pattern; allowed is a text such as \"*/libblur.so\", in which * stands "
+                    "for any text, ? for one character and [abc] for one of these");
+  }
+  pattern.match = value.get<std::string>();
+}
+
+void read_tenant(const Json& value, const Location& location, LibraryPattern& pattern) {
+  if (value.is_string()) pattern.tenant = value.get<std::string>();
+  if (pattern.tenant != detail::each_package && !is_tenant_name(pattern.tenant)) {
+    location.refuse(described(value) +
+                    " is no tenant's name; a name looks like com.example.name or torch and "
+                    "consists of letters, digits, '-', '_' and '.'; \"*\" stands for a tenant for "
+                    "each package");
+  }
+}
+
+using PatternReader = void (*)(const Json&, const Location&, LibraryPattern&);
+constexpr std::array<std::pair<const char*, PatternReader>, 2> pattern_members{
+    {{"match", read_match}, {"tenant", read_tenant}}};
+
+void read_libraries(const Json& value, const Location& location, Policy& policy) {
+  if (!value.is_array()) {
+    location.refuse(described(value) +
+                    " is not allowed here; an array of objects with the members \"match\" and "
+                    "\"tenant\" is");
+  }
+  for (std::size_t index = 0; index < value.size(); ++index) {
+    const Location where = element(location, index);
+    LibraryPattern pattern;
+    read_members(value[index], where, pattern_members, pattern);
+    for (const auto& [name, read] : pattern_members) required(value[index], where, name);
+    policy.libraries.push_back(std::move(pattern));
+  }
+}
+
 using PolicyReader = void (*)(const Json&, const Location&, Policy&);
-constexpr std::array<std::pair<const char*, PolicyReader>, 3> policy_members{
-    {{"schema", read_schema}, {"for_all", read_for_all}, {"by_id", read_by_id}}};
+constexpr std::array<std::pair<const char*, PolicyReader>, 4> policy_members{
+    {{"schema", read_schema},
+     {"for_all", read_for_all},
+     {"by_id", read_by_id},
+     {"libraries", read_libraries}}};
 
 }  // namespace
 

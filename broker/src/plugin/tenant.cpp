@@ -54,9 +54,9 @@ const std::string& Tenant::name() const& noexcept {
   return identity_->name;
 }
 
-AdoptedLibrary Tenant::adopt(const std::filesystem::path& library) {
+AdoptedLibrary Tenant::adopt(const std::filesystem::path& library, const AdoptOptions& options) {
   detail::TenantImpl& tenant = alive(impl_);
-  auto image = tenant.adopt(detail::canonical_library(library));
+  auto image = tenant.adopt(detail::canonical_library(library), options);
   // It stays after the close, too. So a neighbour that closes it once too often changes nothing.
   if (!tenant.unloads_at_close()) detail::keep_resident(image->path);
   return AdoptedLibrary(std::move(image));
@@ -102,8 +102,9 @@ std::uint64_t Tenant::strikes() const noexcept {
 
 void Tenant::close() {
   if (impl_ == nullptr || !impl_->broker().is_in_its_process()) return;
-  if (identity_->id == host_tenant && impl_.use_count() > 1) {
-    impl_.reset();  // the other handles of the host go on
+  const bool is_kept = impl_->broker().keeps(*impl_);
+  if (is_kept || (identity_->id == host_tenant && impl_.use_count() > 1)) {
+    impl_.reset();  // the other handles of it go on
   } else {
     impl_->close();
   }

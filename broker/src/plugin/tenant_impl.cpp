@@ -88,7 +88,17 @@ TenantImpl::~TenantImpl() {
   if (gated() != nullptr) gated()->close();  // nothing of this is asked any more
 }
 
-std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& canonical) {
+std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& canonical,
+                                                const AdoptOptions& options) {
+  if (const ClaimedLibraries* const claims = broker_.claims()) {
+    if (const LibraryPattern* const taken = claims->taken_by(canonical, identity_->name)) {
+      throw Error(ErrorKind::plugin_load,
+                  "\"" + canonical.string() + "\" is tenant " + taken->tenant +
+                      "'s, by the policy's pattern \"" + taken->match +
+                      "\"; adopt it for that tenant, or change the pattern",
+                  {.tenant = identity_->name});
+    }
+  }
   auto image = std::make_shared<LibraryImage>();
   image->path = canonical;
   if (broker_.files().find(canonical).is_replaced) {
@@ -105,7 +115,7 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
     const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlopen"});
     const ScopedSpan span(SpanCategory::load, "dlopen", identity_->name.c_str(), identity_->id);
     const RunningNote note(nullptr, lasting(canonical.native()), "dlopen");
-    image->library = load_library(canonical, identity_.get(), hint, [&] {
+    image->library = load_library(canonical, options, identity_.get(), hint, [&] {
       if (change) change->end();
     });
   }
@@ -186,6 +196,10 @@ void TenantImpl::take_code(const LibraryImage& image) {
               " too, so it belongs to neither: inside a guard its calls are the guarded tenant's, "
               "and on its own threads they are the host's. Give each tenant a copy of the file "
               "under a SONAME of its own, or load one of the two in a worker");
+      return;
+    case ClaimResult::claimed:
+      say(Severity::warning, " is tenant " + claim.other->identity().name +
+                                 "'s, by a pattern of another broker's policy, and stays so");
       return;
     case ClaimResult::common:
       say(Severity::warning,
@@ -287,8 +301,16 @@ LeaseState TenantImpl::report_status(CUresult status, int device) noexcept {
   return lease->state();
 }
 
+void TenantImpl::set_loss_callback(LossCallback callback) {
+  const std::lock_guard lock(mutex_);
+  options_.on_loss = std::move(callback);
+}
+
 void TenantImpl::report_losses() {
-  if (!options_.on_loss) return;
+  std::unique_lock copying(mutex_);
+  const LossCallback on_loss = options_.on_loss;
+  copying.unlock();
+  if (!on_loss) return;
   const auto next = [&]() -> std::shared_ptr<Lease> {
     const std::lock_guard lock(mutex_);
     // Its leases end, and are not lost.
@@ -299,7 +321,7 @@ void TenantImpl::report_losses() {
     }
     return nullptr;
   };
-  while (const auto lost = next()) options_.on_loss(describe_loss(*lost));
+  while (const auto lost = next()) on_loss(describe_loss(*lost));
 }
 
 std::shared_ptr<Lease> TenantImpl::renew(int device) {

@@ -49,7 +49,8 @@ class TenantImpl final : private LeaseSource {
 
   // Loads a library under guard, with no context current. Throws Error (plugin_load). Unloaded, or
   // left resident, by dismiss or at close.
-  std::shared_ptr<LibraryImage> adopt(const std::filesystem::path& canonical);
+  std::shared_ptr<LibraryImage> adopt(const std::filesystem::path& canonical,
+                                      const AdoptOptions& options = {});
   // `unload`: it may go. It stays, and the host is told why, while something may still call it.
   void dismiss(LibraryImage& library, bool unload) noexcept;
 
@@ -84,6 +85,8 @@ class TenantImpl final : private LeaseSource {
   // Calls TenantOptions::on_loss, without a lock, once for each generation that was lost. An
   // exception of the callback's ends it; the next call goes on behind that generation.
   void report_losses();
+  // Takes the place of TenantOptions::on_loss. May be empty. Any thread.
+  void set_loss_callback(LossCallback callback);
 
   // Ends the contexts of private leases that are lost and that nothing can use any more; the others
   // end with the tenant. Any thread that may wait for the driver.

@@ -3,13 +3,13 @@
 // what came with them. The library's own threads show whose it is, because no guard covers them.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <string>
 
 #include "attacks/attacks.h"
 #include "gate_fixture.hpp"
+#include "hosts_library.hpp"
 #include "support/driver_by_name.hpp"
 #include "support/test_library.hpp"
 
@@ -19,45 +19,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-
-// Another file each time, so that it is another library.
-class Copy {
- public:
-  explicit Copy(const char* library) : path_(folder() / (std::string(library) + ".so")) {
-    std::filesystem::create_directories(path_.parent_path());
-    std::filesystem::copy_file(test_library(library), path_);
-    path_ = std::filesystem::canonical(path_);
-  }
-  ~Copy() { std::filesystem::remove_all(path_.parent_path()); }
-  Copy(const Copy&) = delete;
-  Copy& operator=(const Copy&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  static std::filesystem::path folder() {
-    static int number = 0;
-    return std::filesystem::temp_directory_path() /
-           ("ctxb_before_" + std::to_string(getpid()) + "_" + std::to_string(++number));
-  }
-  std::filesystem::path path_;
-};
-
-class HostsLibrary {
- public:
-  explicit HostsLibrary(const std::filesystem::path& path)
-      : library_(dlopen(path.c_str(), RTLD_NOW)) {
-    EXPECT_NE(library_, nullptr) << dlerror();
-  }
-  ~HostsLibrary() { dlclose(library_); }
-  HostsLibrary(const HostsLibrary&) = delete;
-  HostsLibrary& operator=(const HostsLibrary&) = delete;
-  unsigned long long allocate_on_own_thread(std::size_t bytes) const {
-    return reinterpret_cast<allocate_function*>(dlsym(library_, ALLOCATE_ON_OWN_THREAD))(bytes);
-  }
-
- private:
-  void* library_;
-};
 
 class AdoptedBeforeTest : public GateTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:

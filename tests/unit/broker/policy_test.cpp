@@ -81,6 +81,24 @@ TEST(PolicyTest, EveryMemberIsRead) {
   EXPECT_FALSE(other.lease || other.placement || other.memory_budget);
 }
 
+TEST(PolicyTest, PatternsForLibrariesAreReadInTheirOrder) {
+  const Policy policy = parse_policy(R"({
+    "schema": "ctxbroker.policy/1",
+    "by_id": {"torch": {"lease": "private"}},
+    "libraries": [{"match": "*/torch/lib/*.so*", "tenant": "torch"},
+                  {"tenant": "com.example.blur", "match": "*/libblur.so"},
+                  {"match": "*", "tenant": "*"}]
+  })",
+                                     "test");
+  ASSERT_EQ(policy.libraries.size(), 3U);
+  EXPECT_EQ(policy.libraries[0].match, "*/torch/lib/*.so*");
+  EXPECT_EQ(policy.libraries[0].tenant, "torch");
+  EXPECT_EQ(policy.libraries[1].match, "*/libblur.so");
+  EXPECT_EQ(policy.libraries[1].tenant, "com.example.blur");
+  EXPECT_EQ(policy.libraries[2].tenant, "*");
+  EXPECT_EQ(policy.by_id.at("torch").lease, LeaseChoice(LeaseKind::private_own));
+}
+
 TEST(PolicyTest, EmptyPolicyDecidesNothing) {
   const Policy policy = parse_policy(with(""), "test");
   EXPECT_FALSE(policy.for_all.lease || policy.for_all.placement || policy.for_all.memory_budget);
@@ -157,17 +175,34 @@ const std::vector<Document> documents{
     {"for_all_array", with(R"("for_all": [])"), {"$.for_all: an array"}},
     {"for_all_null", with(R"("for_all": null)"), {"$.for_all: null"}},
     {"by_id_string", with(R"("by_id": "com.example.blur")"), {"$.by_id: \"com.example.blur\""}},
+    {"libraries_object", with(R"("libraries": {})"), {"$.libraries: an object", "an array"}},
+    {"library_string", with(R"("libraries": ["a.so"])"), {"$.libraries[0]: \"a.so\""}},
+    {"library_without_tenant",
+     with(R"("libraries": [{"match": "*"}])"),
+     {"$.libraries[0]", "\"tenant\""}},
+    {"library_without_match",
+     with(R"("libraries": [{"tenant": "blur"}])"),
+     {"$.libraries[0]", "\"match\""}},
+    {"library_empty_match",
+     with(R"("libraries": [{"match": "", "tenant": "blur"}])"),
+     {"$.libraries[0].match", "is no pattern"}},
+    {"library_bad_tenant",
+     with(R"("libraries": [{"match": "*", "tenant": "b lur"}])"),
+     {"$.libraries[0].tenant", "is no tenant's name", "com.example.name"}},
+    {"library_unknown_member",
+     with(R"("libraries": [{"match": "*", "tenant": "blur", "lease": "green"}])"),
+     {"$.libraries[0].lease: there is no such member"}},
     {"plugin_string",
      with(R"("by_id": {"com.example.blur": "green"})"),
      {R"($.by_id["com.example.blur"]: "green")"}},
-    {"id_short",
-     by_id("blur"),
-     {R"($.by_id.blur: "blur" is not a plug-in id)", "com.example.name"}},
+    {"id_bad",
+     by_id("bl/ur"),
+     {R"("bl/ur" is neither a plug-in id nor a tenant's name)", "com.example.name"}},
     {"id_empty", by_id(""), {R"($.by_id[""])"}},
-    {"id_empty_part", by_id("com..blur"), {"not a plug-in id"}},
-    {"id_dot_at_end", by_id("com.blur."), {"not a plug-in id"}},
-    {"id_with_blank", by_id("com.my blur"), {"not a plug-in id"}},
-    {"id_with_line_end", by_id("com.blur\\n"), {"not a plug-in id"}},
+    {"id_empty_part", by_id("com..blur"), {"neither a plug-in id"}},
+    {"id_dot_at_end", by_id("com.blur."), {"neither a plug-in id"}},
+    {"id_with_blank", by_id("com.my blur"), {"neither a plug-in id"}},
+    {"id_with_line_end", by_id("com.blur\\n"), {"neither a plug-in id"}},
     {"lease_unknown",
      for_all(R"("lease": "greenish")"),
      {"$.for_all.lease: \"greenish\" is not a lease",

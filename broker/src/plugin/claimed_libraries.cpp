@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/claimed_libraries.hpp"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "gate/common_libraries.hpp"
+#include "gate/tenant_imports.hpp"
+#include "plugin/broker_impl.hpp"
+#include "plugin/cuda_package.hpp"
+#include "plugin/tenant_impl.hpp"
+#include "process/own_files.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The file itself, whatever links lead to it. As the loader has it where there is no such file.
+fs::path real_path(const std::string& path) {
+  std::error_code error;
+  fs::path real = fs::canonical(path, error);
+  return error ? fs::path(path) : real;
+}
+
+// The broker's own libraries lie in one folder and below it.
+bool is_of_the_broker(const fs::path& file) {
+  static const fs::path own =
+      real_path(beside_this_library("ctxbroker/ctxbroker_gate.so").native()).parent_path();
+  return file.parent_path() == own || file.filename().native().starts_with("libctxbroker");
+}
+
+bool matches(const LibraryPattern& pattern, const fs::path& file) {
+  return fnmatch(pattern.match.c_str(), file.c_str(), 0) == 0;
+}
+
+}  // namespace
+
+ClaimedLibraries::ClaimedLibraries(BrokerImpl& broker, std::vector<LibraryPattern> patterns)
+    : broker_(broker), patterns_(std::move(patterns)) {
+  const std::lock_guard lock(mutex_);
+  for (const LibraryPattern& one : patterns_) {
+    if (one.tenant != each_package) opened(one.tenant);
+  }
+}
+
+ClaimedLibraries::Opened& ClaimedLibraries::opened(const std::string& name) {
+  Opened& one = tenants_[name];
+  if (one.tenant == nullptr) one.tenant = broker_.open_new_tenant(name, {});
+  return one;
+}
+
+GatedTenant* ClaimedLibraries::claimant(const LoadedObject& library,
+                                        const std::vector<LoadedObject>& present, Meeting meeting) {
+  // The program, and what serves the whole process.
+  if (library.path.find('/') == std::string::npos || is_starter(library) ||
+      calls_for_others(library)) {
+    return nullptr;
+  }
+  const fs::path file = real_path(library.path);
+  if (is_of_the_broker(file)) return nullptr;
+  std::string tenant;
+  std::size_t index = 0;
+  for (; index < patterns_.size(); ++index) {
+    if (!matches(patterns_[index], file)) continue;
+    tenant = patterns_[index].tenant;
+    if (tenant != each_package) break;
+    if (meeting.is_adopted || is_in_no_package(library, file) || !uses_cuda(library, file)) {
+      continue;
+    }
+    tenant = package_of(library, file, present);
+    break;
+  }
+  if (index == patterns_.size()) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (is_closed_) return nullptr;
+  const TenantIdentity& identity = *opened(tenant).tenant->identity();
+  matched_.insert(index);
+  const auto [entry, is_new] = libraries_.try_emplace(
+      file.native(),
+      LibraryMetrics{file.native(), identity.id, identity.name, patterns_[index].match});
+  GatedTenant* const gated = identity.gated.load(std::memory_order_acquire);
+  if (gated == nullptr) return nullptr;
+  if (meeting.was_here) gated->main().mark_was_here();
+  if (is_new) {
+    identity.log(Severity::info, "library",
+                 file.native() + " is the tenant's, by the pattern \"" + patterns_[index].match +
+                     "\"" +
+                     (meeting.was_here ? "; what it made with CUDA before stays the host's" : ""));
+  }
+  return &gated->main();
+}
+
+const LibraryPattern* ClaimedLibraries::taken_by(const fs::path& file,
+                                                 const std::string& tenant) const {
+  const auto found = std::find_if(patterns_.begin(), patterns_.end(), [&](const auto& one) {
+    return one.tenant != each_package && matches(one, file);
+  });
+  return found != patterns_.end() && found->tenant != tenant ? &*found : nullptr;
+}
+
+std::shared_ptr<TenantImpl> ClaimedLibraries::handle(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = tenants_.find(name);
+  if (is_closed_ || found == tenants_.end()) return nullptr;
+  auto handle = found->second.handle.lock();
+  if (handle == nullptr) {
+    const auto& tenant = found->second.tenant;
+    handle = {tenant.get(), [owner = tenant](TenantImpl*) mutable {
+                owner->set_loss_callback({});  // it may name what its handles' owner ends now
+                owner.reset();
+              }};
+    found->second.handle = handle;
+  }
+  return handle;
+}
+
+bool ClaimedLibraries::has(const TenantImpl& tenant) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(tenants_.begin(), tenants_.end(),
+                     [&](const auto& one) { return one.second.tenant.get() == &tenant; });
+}
+
+bool ClaimedLibraries::is_in_use(const TenantImpl& tenant) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(tenants_.begin(), tenants_.end(), [&](const auto& one) {
+    return one.second.tenant.get() == &tenant && !one.second.handle.expired();
+  });
+}
+
+void ClaimedLibraries::look() noexcept {
+  look_for_claimed_code();
+  if (broker_.gate().mode != GateMode::late) return;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, one] : tenants_) {
+    GatedTenant* const gated = one.tenant->identity()->gated.load(std::memory_order_acquire);
+    if (gated != nullptr) lead_imports(*gated);
+  }
+}
+
+std::vector<LibraryMetrics> ClaimedLibraries::libraries() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<LibraryMetrics> all;
+  all.reserve(libraries_.size());
+  for (const auto& [key, one] : libraries_) all.push_back(one);
+  return all;
+}
+
+std::vector<std::string> ClaimedLibraries::unmatched() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> all;
+  for (std::size_t index = 0; index < patterns_.size(); ++index) {
+    if (!matched_.contains(index)) all.push_back(patterns_[index].match);
+  }
+  return all;
+}
+
+void ClaimedLibraries::close() noexcept {
+  remove_claims(*this);
+  std::map<std::string, Opened> tenants;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    tenants.swap(tenants_);
+  }
+  tenants.clear();
+  give_claimed_code_back();
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The libraries that the policy's patterns give to tenants, and these tenants.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctxbroker/metrics.hpp"
+#include "ctxbroker/policy.hpp"
+#include "gate/code_claims.hpp"
+
+namespace ctxbroker::detail {
+
+class BrokerImpl;
+class TenantImpl;
+
+// LibraryPattern::tenant of a pattern that makes each package a tenant.
+constexpr std::string_view each_package = "*";
+
+// Any thread.
+class ClaimedLibraries final : public CodeClaims {
+ public:
+  // Opens a tenant for each name in the patterns. `broker` outlives the call of `close`. Throws
+  // Error.
+  ClaimedLibraries(BrokerImpl& broker, std::vector<LibraryPattern> patterns);
+
+  GatedTenant* claimant(const LoadedObject& library, const std::vector<LoadedObject>& present,
+                        Meeting meeting) override;
+  // Returns the pattern that gives the file to another tenant than that. Null: none does. What each
+  // package gets by "*" is free for whoever adopts it.
+  const LibraryPattern* taken_by(const std::filesystem::path& file,
+                                 const std::string& tenant) const;
+
+  // Returns a handle of the tenant with that name, which is open until the broker closes. Its
+  // handles have a count of their own. Null: no pattern has opened such a tenant.
+  std::shared_ptr<TenantImpl> handle(const std::string& name);
+  // Returns whether it is one of the tenants.
+  bool has(const TenantImpl& tenant) const;
+  // Returns whether anybody has a handle of it.
+  bool is_in_use(const TenantImpl& tenant) const;
+  // Looks for libraries that have come. A late gate has to be led to them.
+  void look() noexcept;
+
+  std::vector<LibraryMetrics> libraries() const;
+  // The patterns that have matched no library so far.
+  std::vector<std::string> unmatched() const;
+
+  // Closes the tenants. From then on no library is claimed.
+  void close() noexcept;
+
+ private:
+  struct Opened {
+    std::shared_ptr<TenantImpl> tenant;
+    std::weak_ptr<TenantImpl> handle;
+  };
+  Opened& opened(const std::string& name);  // under the lock
+
+  BrokerImpl& broker_;
+  const std::vector<LibraryPattern> patterns_;
+  mutable std::mutex mutex_;  // of what follows
+  bool is_closed_ = false;
+  std::map<std::string, Opened> tenants_;            // by name
+  std::set<std::size_t> matched_;                    // patterns
+  std::map<std::string, LibraryMetrics> libraries_;  // by path
+};
+
+}  // namespace ctxbroker::detail

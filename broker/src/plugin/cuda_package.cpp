@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/cuda_package.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "image/elf.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view device_code_section = ".nvFatBinSegment";
+constexpr std::string_view driver_file = "libcuda.so";
+constexpr std::uint64_t most_searched = 16 << 20;  // bytes of a file, for the driver's name
+constexpr std::uint32_t most_sections = 4096;
+
+// The beginnings of the names of NVIDIA's libraries that other code calls.
+constexpr std::string_view nvidia_names[] = {
+    "libcublas",  "libcudart", "libcudnn",        "libcufft",        "libcufile",
+    "libcupti",   "libcurand", "libcusolver",     "libcusparse",     "libcutensor",
+    "libnccl",    "libnpp",    "libnvJitLink",    "libnvToolsExt",   "libnvblas",
+    "libnvinfer", "libnvjpeg", "libnvonnxparser", "libnvrtc",        "libnvshmem",
+    "libnvvm",    "libcudss",  "libnvidia-",      "libnvptxcompiler"};
+
+// Libraries in these folders themselves are the system's. Folders below them are packages' own.
+constexpr std::string_view system_folders[] = {"/lib",           "/lib32",          "/lib64",
+                                               "/usr/lib",       "/usr/lib32",      "/usr/lib64",
+                                               "/usr/local/lib", "/usr/local/lib64"};
+
+bool is_system_folder(const fs::path& folder) {
+  const auto is_one = [](const fs::path& path) {
+    return std::find(std::begin(system_folders), std::end(system_folders), path.native()) !=
+           std::end(system_folders);
+  };
+  // /usr/lib/x86_64-linux-gnu
+  const bool is_for_processor = folder.filename().native().ends_with("-linux-gnu");
+  return is_one(folder) || (is_for_processor && is_one(folder.parent_path()));
+}
+
+std::optional<std::string> text_of(const image::ElfOnDisk& file, std::uint64_t offset,
+                                   std::size_t longest) {
+  std::string text(longest, '\0');
+  if (offset >= file.size()) return std::nullopt;
+  text.resize(std::min<std::uint64_t>(longest, file.size() - offset));
+  if (!file.copy(offset, text.data(), text.size())) return std::nullopt;
+  text.resize(std::min(text.find('\0'), text.size()));
+  return text;
+}
+
+bool has_device_code(const image::ElfOnDisk& file) {
+  const auto header = file.header();
+  if (!header || header->e_shentsize != sizeof(Elf64_Shdr)) return false;
+  const auto names = file.section(*header, header->e_shstrndx);
+  if (!names) return false;
+  const std::uint32_t count = std::min<std::uint32_t>(header->e_shnum, most_sections);
+  for (std::uint32_t index = 0; index < count; ++index) {
+    const auto section = file.section(*header, index);
+    if (!section) return false;
+    const auto name =
+        text_of(file, names->sh_offset + section->sh_name, device_code_section.size() + 1);
+    if (name == device_code_section) return true;
+  }
+  return false;
+}
+
+bool names_driver(const image::ElfOnDisk& file) {
+  if (file.size() == 0 || file.size() > most_searched) return false;
+  std::string bytes(file.size(), '\0');
+  return file.copy(0, bytes.data(), bytes.size()) && bytes.find(driver_file) != std::string::npos;
+}
+
+bool needs_cuda(const LoadedObject& library) {
+  return std::any_of(library.needed.begin(), library.needed.end(), [](const std::string& name) {
+    return name.starts_with(driver_file) || name.starts_with("libcudart.so");
+  });
+}
+
+// "libblur.so.3" and "blur.cpython-312-x86_64-linux-gnu.so": "blur"
+std::string short_name(const std::string& file_name) {
+  std::string name = file_name.substr(0, file_name.find('.'));
+  if (name.starts_with("lib") && name.size() > 3) name = name.substr(3);
+  return name;
+}
+
+// As the name of a tenant.
+std::string as_name(std::string name) {
+  std::replace_if(
+      name.begin(), name.end(),
+      [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_' && c != '.'; },
+      '_');
+  while (name.ends_with('.')) name.pop_back();
+  while (name.starts_with('.')) name.erase(0, 1);
+  return name.empty() ? "package" : name;
+}
+
+// The part of the path that names the package, if a folder does.
+std::optional<std::string> folder_of_package(const fs::path& file) {
+  bool is_next = false;
+  for (auto part = file.begin(); part != file.end(); ++part) {
+    if (is_next) {
+      const bool is_file = std::next(part) == file.end();
+      std::string name = part->native();
+      if (is_file) return short_name(name);
+      if (name.ends_with(".libs")) name.resize(name.size() - 5);  // what a wheel brings along
+      return name;
+    }
+    is_next = *part == "site-packages" || *part == "dist-packages";
+  }
+  for (fs::path folder = file.parent_path(); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    if (folder.extension() == ".bundle" || folder.extension() == ".vst3") {
+      return short_name(folder.filename().native());
+    }
+  }
+  const std::string own = file.parent_path().filename().native();
+  if (own == short_name(file.filename().native())) return own;
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool uses_cuda(const LoadedObject& library, const fs::path& file) {
+  if (needs_cuda(library)) return true;
+  const image::ElfOnDisk elf(file);
+  return has_device_code(elf) || names_driver(elf);
+}
+
+bool is_in_no_package(const LoadedObject& library, const fs::path& file) {
+  if (is_system_folder(file.parent_path())) return true;
+  if (file.native().find("/site-packages/nvidia/") != std::string::npos) return true;
+  return std::any_of(std::begin(nvidia_names), std::end(nvidia_names),
+                     [&](std::string_view name) { return library.name.starts_with(name); });
+}
+
+std::string package_of(const LoadedObject& library, const fs::path& file,
+                       const std::vector<LoadedObject>& present) {
+  if (const auto folder = folder_of_package(file)) return as_name(*folder);
+  // Goes up to the library that nothing else in the folder needs. In a ring it is the first of them
+  // by its path.
+  const std::string folder = fs::path(library.path).parent_path().native();
+  std::vector<const LoadedObject*> line{&library};
+  for (;;) {
+    const LoadedObject& top = *line.back();
+    const auto user = std::find_if(present.begin(), present.end(), [&](const LoadedObject& one) {
+      return one.path != top.path && fs::path(one.path).parent_path().native() == folder &&
+             std::find(one.needed.begin(), one.needed.end(), top.name) != one.needed.end();
+    });
+    if (user == present.end()) return as_name(short_name(fs::path(top.path).filename().native()));
+    const auto before = [&](const LoadedObject* one) { return one->path == user->path; };
+    const auto ring = std::find_if(line.begin(), line.end(), before);
+    if (ring == line.end()) {
+      line.push_back(&*user);
+      continue;
+    }
+    const auto first = std::min_element(
+        ring, line.end(), [](const auto* a, const auto* b) { return a->path < b->path; });
+    return as_name(short_name(fs::path((*first)->path).filename().native()));
+  }
+}
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The package that a library comes in, for a host whose users want each package to be a tenant.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gate/loaded_objects.hpp"
+
+namespace ctxbroker::detail {
+
+// Returns whether a library uses CUDA itself: it needs the driver or the runtime library, has
+// device code in it, or names the driver's file, as a library does that opens the driver. Reads the
+// file alone. `file` is the library's real path.
+bool uses_cuda(const LoadedObject& library, const std::filesystem::path& file);
+
+// Returns whether no package can have the library: it lies in one of the system's folders, or is
+// NVIDIA's own, whose calls are its caller's.
+bool is_in_no_package(const LoadedObject& library, const std::filesystem::path& file);
+
+// Returns the name of the package that the library is in, in letters, digits, '-', '_' and '.'. A
+// package is a folder below site-packages, or else a bundle (.bundle, .vst3), a folder with the
+// library's own name, or the library with those that it needs from its folder. `present` is what is
+// loaded.
+std::string package_of(const LoadedObject& library, const std::filesystem::path& file,
+                       const std::vector<LoadedObject>& present);
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs that the program starts, processes that it forks, and programs that it becomes.
+#include "run.hpp"
+
+namespace ctxbroker::launch::test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+TEST_F(RunTest, StartedProgramIsCoveredAndReportsToAFileOfItsOwn) {
+  const auto ended = run_program({"--report", at("report.json")},
+                                 {"use", "start=use,reset,look", "reset", "look"});
+  EXPECT_EQ(ended.output,
+            "use: 0\nuse: 0\nreset: 800\nmemory: whole\nchild: 0\nreset: 800\nmemory: whole\n");
+  EXPECT_THAT(folder.names(),
+              UnorderedElementsAre("report.json", MatchesRegex("report\\.[0-9]+\\.json")));
+  const auto first = report();
+  EXPECT_EQ(first["pid"], first["first_pid"]);
+  for (const std::string& name : folder.names()) {
+    const auto json = report(name);
+    EXPECT_EQ(json["refused"][0]["count"], 1) << name;
+    EXPECT_EQ(json["first_pid"], first["pid"]) << name;
+  }
+}
+
+TEST_F(RunTest, StartedProgramWithoutCudaWritesNoReport) {
+  run_program({"--report", at("report.json")}, {"use", "start=print=nothing"});
+  EXPECT_THAT(folder.names(), ElementsAre("report.json"));
+}
+
+TEST_F(RunTest, StartedProgramIsNotCoveredWithoutChildren) {
+  const auto ended =
+      run_program({"--children=no", "--report", at("report.json")},
+                  {"use", "reset", "look", "variable=LD_PRELOAD", "variable=LD_LIBRARY_PATH",
+                   "variable=CTXBROKER_RUN", "start=broker=" + own_library("ctxbroker_launch.so")},
+                  {{"LD_LIBRARY_PATH", "/somewhere"}});
+  EXPECT_THAT(ended.output, HasSubstr("reset: 800\nmemory: whole\n"));
+  EXPECT_THAT(ended.output, HasSubstr("LD_PRELOAD=(unset)\n"));
+  EXPECT_THAT(ended.output, HasSubstr("LD_LIBRARY_PATH=/somewhere\n"));
+  EXPECT_THAT(ended.output, HasSubstr("CTXBROKER_RUN=(unset)\n"));
+  EXPECT_THAT(ended.output, HasSubstr("broker: not in the process\nchild: 0\n"));
+  const auto covered =
+      run_program({}, {"start=broker=" + own_library("ctxbroker_launch.so")}).output;
+  EXPECT_THAT(covered, HasSubstr("broker: in the process\n"));
+}
+
+TEST_F(RunTest, OtherPreloadedLibrariesStayWithoutChildren) {
+  const auto ended =
+      run_program({"--children=no"}, {"variable=LD_PRELOAD"}, {{"LD_PRELOAD", neighbour()}});
+  EXPECT_EQ(ended.output, "LD_PRELOAD=" + neighbour() + "\n");
+}
+
+// CUDA does not survive a fork, in this process as in any other.
+TEST_F(RunTest, ForkedProcessHasTheDriversAnswerAndWritesNoReport) {
+  const auto ended = run_program({"--report", at("report.json")}, {"use", "fork", "reset", "look"});
+  EXPECT_EQ(ended.output, "use: 0\nuse: 3\nchild: 0\nreset: 800\nmemory: whole\n");
+  EXPECT_THAT(folder.names(), ElementsAre("report.json"));
+  EXPECT_EQ(run_alone({"use", "fork"}).output, "use: 0\nuse: 3\nchild: 0\n");
+}
+
+TEST_F(RunTest, ForkedProcessThatIsTheFirstToUseCudaIsCovered) {
+  const auto ended = run_program({"--report", at("report.json")}, {"fork", "use", "look"});
+  EXPECT_EQ(ended.output, "use: 0\nchild: 0\nuse: 0\nmemory: whole\n");
+  EXPECT_THAT(folder.names(),
+              UnorderedElementsAre("report.json", MatchesRegex("report\\.[0-9]+\\.json")));
+}
+
+// The first image ends without its exit functions. The report is that of the last one.
+TEST_F(RunTest, ProgramThatBecomesAnotherIsCoveredAndReportsTheLastImage) {
+  const auto ended = run_program({"--report", at("report.json")}, {"use", "reset", "exec=use"});
+  EXPECT_EQ(ended.output, "use: 0\nreset: 800\nuse: 0\nmemory: whole\n");
+  EXPECT_THAT(folder.names(), ElementsAre("report.json"));
+  EXPECT_TRUE(report()["finished"]);
+  EXPECT_TRUE(report()["refused"].empty());
+}
+
+// --check and the documentation say so.
+TEST_F(RunTest, ProgramThatReplacesThePreloadedLibrariesLosesItsChildren) {
+  const std::string look = "start=broker=" + own_library("ctxbroker_launch.so");
+  const auto ended = run_program({}, {"set-preload=" + neighbour(), look});
+  EXPECT_THAT(ended.output, HasSubstr("broker: not in the process\n"));
+}
+
+TEST_F(RunTest, ScriptIsRunByItsInterpreterAndItsProgramsAreCovered) {
+  write_bytes(folder / "script", "#!/bin/sh\n\"$@\"\necho \"status $?\"\n");
+  std::filesystem::permissions(folder / "script", std::filesystem::perms::owner_all);
+  const auto ended =
+      run({"--report", at("report.json"), at("script"), program(), "use", "reset", "look"});
+  EXPECT_EQ(ended.output, "use: 0\nreset: 800\nmemory: whole\nstatus 0\n");
+  EXPECT_THAT(ended.errors, HasSubstr("refused"));
+  EXPECT_EQ(folder.names().size(), 3);
+}
+
+}  // namespace
+}  // namespace ctxbroker::launch::test

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A program that knows nothing of the broker. Its arguments are deeds, which it does one after the
+ * other. It finds the driver by its name, as the runtime library does. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#pragma GCC diagnostic ignored "-Wpedantic"
+
+static void* driver(void) {
+  static void* library = NULL;
+  if (library == NULL) library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (library == NULL) {
+    printf("no driver: %s\n", dlerror());
+    exit(9);
+  }
+  return library;
+}
+
+/* The name of a function of the driver and the types of its arguments. */
+#define CALL(name, types, ...) (((int(*) types)dlsym(driver(), name))(__VA_ARGS__))
+
+static uint64_t memory;
+
+static void say(const char* what, int status) {
+  printf("%s: %d\n", what, status);
+  fflush(stdout);
+}
+
+static void use(void) {
+  void* context = NULL;
+  int status = CALL("cuInit", (unsigned), 0);
+  if (status == 0) status = CALL("cuDevicePrimaryCtxRetain", (void**, int), &context, 0);
+  if (status == 0) status = CALL("cuCtxSetCurrent", (void*), context);
+  if (status == 0) status = CALL("cuMemAlloc_v2", (uint64_t*, size_t), &memory, 64);
+  if (status == 0) {
+    status = CALL("cuMemsetD32_v2", (uint64_t, unsigned, size_t), memory, 0x1234, 16);
+  }
+  say("use", status);
+}
+
+static void reset(void) {
+  say("reset", CALL("cuDevicePrimaryCtxReset_v2", (int), 0));
+}
+
+static void release_all(void) {
+  int status = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int one = CALL("cuDevicePrimaryCtxRelease_v2", (int), 0);
+    if (one != 0 && one != 201) status = one;
+  }
+  say("release", status);
+}
+
+static void look(void) {
+  unsigned content = 0;
+  const int status = CALL("cuMemcpyDtoH_v2", (void*, uint64_t, size_t), &content, memory, 4);
+  printf("memory: %s\n", status == 0 && content == 0x1234 ? "whole" : "DAMAGED");
+  fflush(stdout);
+}
+
+/* Both meet at the driver. */
+static pthread_barrier_t both;
+static void* first_call(void* unused) {
+  (void)unused;
+  pthread_barrier_wait(&both);
+  return (void*)(intptr_t)CALL("cuInit", (unsigned), 0);
+}
+static void first_call_on_threads(void) {
+  enum { count = 8 };
+  pthread_t threads[count];
+  void* statuses[count];
+  driver();
+  pthread_barrier_init(&both, NULL, count);
+  for (int i = 0; i < count; ++i) pthread_create(&threads[i], NULL, first_call, NULL);
+  int worst = 0;
+  for (int i = 0; i < count; ++i) {
+    pthread_join(threads[i], &statuses[i]);
+    if (statuses[i] != NULL) worst = (int)(intptr_t)statuses[i];
+  }
+  say("threads", worst);
+}
+
+static void* call_for_ever(void* unused) {
+  (void)unused;
+  for (;;) reset();
+  return NULL;
+}
+
+static void wait_for(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  printf("child: %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+  fflush(stdout);
+}
+
+/* A process that was forked and does not exec. */
+static void fork_and_use(void) {
+  const pid_t child = fork();
+  if (child == 0) {
+    use();
+    exit(0);
+  }
+  wait_for(child);
+}
+
+extern char** environ;
+static void start_again(const char* self, const char* deeds) {
+  char list[256];
+  snprintf(list, sizeof list, "%s", deeds);
+  char* arguments[16] = {(char*)self};
+  int count = 1;
+  for (char* one = strtok(list, ","); one != NULL && count < 15; one = strtok(NULL, ",")) {
+    arguments[count++] = one;
+  }
+  pid_t child = 0;
+  if (posix_spawn(&child, self, NULL, NULL, arguments, environ) == 0) wait_for(child);
+}
+
+static void become_again(const char* self, const char* deed) {
+  execl(self, self, deed, "look", (char*)NULL);
+}
+
+static void use_library(const char* file, const char* function) {
+  void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    printf("no library: %s\n", dlerror());
+    exit(9);
+  }
+  if (*function == '\0') return;
+  int (*deed)(void) = (int (*)(void))dlsym(library, function);
+  say(function, deed());
+}
+
+int main(int argc, char** argv) {
+  char self[4096] = {0};
+  if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 9;
+  for (int i = 1; i < argc; ++i) {
+    const char* deed = argv[i];
+    const char* value = strchr(deed, '=');
+    const size_t length = value != NULL ? (size_t)(value++ - deed) : strlen(deed);
+#define IS(name) (length == strlen(name) && strncmp(deed, name, length) == 0)
+    if (IS("use")) use();
+    if (IS("reset")) reset();
+    if (IS("release")) release_all();
+    if (IS("look")) look();
+    if (IS("threads")) first_call_on_threads();
+    if (IS("fork")) fork_and_use();
+    if (IS("start")) start_again(self, value);
+    if (IS("exec")) become_again(self, value);
+    if (IS("open")) use_library(value, "");
+    if (IS("reset-by")) use_library(value, "reset_device");
+    if (IS("allocate-by")) use_library(value, "allocate");
+    if (IS("print")) printf("%s\n", value);
+    if (IS("complain")) fprintf(stderr, "%s\n", value);
+    if (IS("variable")) printf("%s=%s\n", value, getenv(value) != NULL ? getenv(value) : "(unset)");
+    if (IS("set-preload")) setenv("LD_PRELOAD", value, 1);
+    if (IS("forget")) clearenv();
+    if (IS("go-to") && chdir(value) != 0) return 9;
+    if (IS("close-errors")) close(STDERR_FILENO);
+    if (IS("open-file") && open(value, O_WRONLY | O_CREAT | O_TRUNC, 0644) < 0) return 9;
+    if (IS("remove-folder") && rmdir(value) != 0) return 9;
+    if (IS("broker")) {
+      void* loaded = dlopen(value, RTLD_NOW | RTLD_NOLOAD);
+      printf("broker: %s\n", loaded != NULL ? "in the process" : "not in the process");
+    }
+    if (IS("exit-beside-threads")) {
+      pthread_t thread;
+      pthread_create(&thread, NULL, call_for_ever, NULL);
+      exit(3);
+    }
+    if (IS("exit")) exit(atoi(value));
+    if (IS("_exit")) _exit(atoi(value));
+    if (IS("kill")) raise(SIGKILL);
+    fflush(stdout);
+  }
+  return 0;
+}

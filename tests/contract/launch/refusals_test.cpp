@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ctxb-run refuses before it runs the program, and what ends the program before its first call
+// of the driver. The program never runs unprotected by accident.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "run.hpp"
+#include "support/test_library.hpp"
+
+namespace ctxbroker::launch::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// The program did not run, and one line says why.
+void expect_refused(const ChildResult& ended, int code, const std::string& why) {
+  EXPECT_EQ(ended.exit_code, code);
+  EXPECT_EQ(ended.output, "");
+  EXPECT_THAT(ended.errors, AllOf(StartsWith("ctxb-run: error: "), HasSubstr(why)));
+  EXPECT_EQ(std::count(ended.errors.begin(), ended.errors.end(), '\n'), 1) << ended.errors;
+}
+
+TEST_F(RunTest, MistypedOptionIsRefused) {
+  expect_refused(run({"--reprot", at("r.json"), program(), "print=x"}), 125,
+                 "there is no option --reprot (did you mean \"--report\"?)");
+  expect_refused(run({"--driver", "nvida", program(), "print=x"}), 125,
+                 "\"nvida\" names no driver (did you mean \"nvidia\"?)");
+  expect_refused(run({}), 125, "a program is missing");
+}
+
+TEST_F(RunTest, ProgramThatIsNotThereIsRefused) {
+  expect_refused(run({"no-such-program"}), 127, "no such program in the folders of PATH");
+  expect_refused(run({at("nothing")}), 127, "there is no such program");
+}
+
+TEST_F(RunTest, ProgramThatMayNotBeExecutedIsRefused) {
+  write_bytes(folder / "plain", "text");
+  expect_refused(run({at("plain")}), 126, "it may not be executed");
+  expect_refused(run({folder.path().string()}), 126, "it is a folder");
+  std::filesystem::permissions(folder / "plain", std::filesystem::perms::owner_all);
+  expect_refused(run({at("plain")}), 126, "neither a program nor a script");
+  write_bytes(folder / "script", "#!/no/such/interpreter\n");
+  std::filesystem::permissions(folder / "script", std::filesystem::perms::owner_all);
+  expect_refused(run({at("script")}), 126, "/no/such/interpreter, which is not there");
+}
+
+TEST_F(RunTest, ProgramThatCannotBeProtectedIsRefused) {
+  std::filesystem::copy_file(program(), folder / "copy");
+  const auto of_architecture = [&](char machine) {
+    std::string bytes = read_bytes(program());
+    bytes[18] = machine;  // e_machine
+    return bytes;
+  };
+  write_bytes(folder / "other", of_architecture(8));
+  std::filesystem::permissions(folder / "other", std::filesystem::perms::owner_all);
+  expect_refused(run({at("other")}), 126, "another architecture");
+  expect_refused(run({own_library("ctxbroker_gate.so")}), 126, "");
+}
+
+TEST_F(RunTest, SetUserIdProgramIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  std::filesystem::copy_file(program(), folder / "copy");
+  ASSERT_EQ(::chown(at("copy").c_str(), 1, 1), 0);
+  ASSERT_EQ(::chmod(at("copy").c_str(), 04755), 0);
+  expect_refused(run({at("copy"), "print=x"}), 126, "it is set-user-ID");
+  ASSERT_EQ(::chmod(at("copy").c_str(), 0755), 0);
+  EXPECT_EQ(run({at("copy"), "print=x"}).output, "x\n");
+}
+
+TEST_F(RunTest, WrongPolicyIsRefused) {
+  expect_refused(run_program({"--policy", at("none.json")}, {"print=x"}), 125,
+                 "none.json\": there is no such file");
+  write_bytes(folder / "p.json", R"({"schema": "ctxbroker.policy/1", "by_ip": {}})");
+  expect_refused(run_program({"--policy", at("p.json")}, {"print=x"}), 125,
+                 "by_ip: there is no such member");
+}
+
+TEST_F(RunTest, FileThatCannotBeWrittenIsRefused) {
+  expect_refused(run_program({"--report", at("no/r.json")}, {"print=x"}), 125,
+                 "there is no folder " + at("no"));
+  expect_refused(run_program({"--trace", folder.path().string()}, {"print=x"}), 125,
+                 "it is a folder");
+}
+
+// An installation of which a part is missing. Links would lead back to the whole one.
+class DamagedInstallation : public RunTest {
+ protected:
+  void SetUp() override {
+    RunTest::SetUp();
+    if (IsSkipped()) return;
+    namespace fs = std::filesystem;
+    const fs::path root = fs::path(ctxb_run()).parent_path().parent_path();
+    fs::create_directories(folder / "in/bin");
+    fs::create_directories(folder / "in/lib/ctxbroker/gate");
+    fs::copy_file(ctxb_run(), folder / "in/bin/ctxb-run");
+    fs::copy_file(root / "lib/libctxbroker.so.0", folder / "in/lib/libctxbroker.so.0");
+    for (const char* name : {"ctxbroker_launch.so", "ctxbroker_run.so", "ctxbroker_gate.so",
+                             "libctxbroker_software_device.so"}) {
+      fs::copy_file(own_library(name), folder / "in/lib/ctxbroker" / name);
+    }
+    fs::create_symlink("../ctxbroker_gate.so", folder / "in/lib/ctxbroker/gate/libcuda.so.1");
+  }
+  void remove(const std::string& name) const {
+    std::filesystem::remove(folder / ("in/lib/ctxbroker/" + name));
+  }
+  ChildResult run_there(const std::vector<std::string>& deeds) const {
+    ChildStart start;
+    start.command = {at("in/bin/ctxb-run"), program()};
+    start.command.insert(start.command.end(), deeds.begin(), deeds.end());
+    start.errors = ChildErrors::apart;
+    return ChildProcess(start).wait(std::chrono::seconds(100));
+  }
+};
+
+TEST_F(DamagedInstallation, WholeOneWorksAsAControl) {
+  EXPECT_EQ(run_there({"use", "reset", "look"}).output, "use: 0\nreset: 800\nmemory: whole\n");
+}
+
+TEST_F(DamagedInstallation, MissingFileIsFoundBeforeTheStart) {
+  for (const char* name : {"libctxbroker_software_device.so", "gate/libcuda.so.1",
+                           "ctxbroker_run.so", "ctxbroker_launch.so"}) {
+    if (std::string(name) == "libctxbroker_software_device.so" && !driver_is_software()) continue;
+    remove(name);
+    expect_refused(run_there({"print=x"}), 125, std::string(name) + ": the file is missing");
+  }
+}
+
+TEST_F(DamagedInstallation, DriverThatCannotBeOpenedEndsTheProcessBeforeItsFirstCall) {
+  if (!driver_is_software()) GTEST_SKIP() << "damages the software device";
+  write_bytes(folder / "in/lib/ctxbroker/libctxbroker_software_device.so", "no library");
+  const auto ended = run_there({"print=before", "use", "print=after"});
+  EXPECT_EQ(ended.exit_code, 125);
+  EXPECT_EQ(ended.output, "before\n");
+  EXPECT_THAT(ended.errors,
+              StartsWith("ctxb-run: error: the process was ended before its first call of the "
+                         "CUDA driver: no software device: "));
+}
+
+TEST_F(DamagedInstallation, DamagedLibraryEndsTheProcessBeforeItsFirstCall) {
+  write_bytes(folder / "in/lib/ctxbroker/ctxbroker_run.so", "no library");
+  const auto ended = run_there({"print=before", "use", "print=after"});
+  EXPECT_EQ(ended.exit_code, 125);
+  EXPECT_EQ(ended.output, "before\n");
+  EXPECT_THAT(ended.errors, HasSubstr("the broker cannot be loaded: "));
+}
+
+// The loader separates paths of LD_PRELOAD by blanks.
+TEST_F(DamagedInstallation, FolderWithABlankInItsNameWorks) {
+  std::filesystem::rename(folder / "in", folder / "some where");
+  std::filesystem::create_symlink("some where", folder / "in");
+  EXPECT_EQ(run_there({"use", "reset", "look"}).output, "use: 0\nreset: 800\nmemory: whole\n");
+}
+
+TEST_F(DamagedInstallation, FolderThatTheLoaderCannotBeGivenIsRefused) {
+  std::filesystem::rename(folder / "in", folder / "some:where");
+  std::filesystem::create_symlink("some:where", folder / "in");
+  expect_refused(run_there({"print=x"}), 125, "the system's loader cannot be given this path");
+}
+
+TEST_F(RunTest, MachineWithoutAnNvidiaDriverHasNoDeviceAsAlone) {
+  if (!driver_is_software()) GTEST_SKIP() << "for machines without NVIDIA's driver";
+  const auto ended =
+      run_program({"--report", at("report.json")}, {"use", "exit=6"}, {{"CTXBROKER_DRIVER", ""}});
+  EXPECT_EQ(ended.output, "use: 100\n");
+  EXPECT_EQ(ended.exit_code, 6);
+  EXPECT_EQ(ended.errors, "");
+  EXPECT_THAT(report()["error"], StartsWith("no NVIDIA driver: "));
+  const auto asked_for = run_program({"--driver=nvidia"}, {"use"});
+  EXPECT_EQ(asked_for.exit_code, 125);
+}
+
+TEST_F(RunTest, CheckSaysWhatARunWouldDo) {
+  write_bytes(folder / "script", "#!/bin/sh\n");
+  std::filesystem::permissions(folder / "script", std::filesystem::perms::owner_all);
+  const auto ended = run({"--check", "--children=no", "--report", at("r.json"), "--driver=software",
+                          at("script"), "x"});
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_EQ(ended.errors, "");
+  for (const std::string& part :
+       {"program    " + at("script") + ", a script that runs with /bin/sh\n",
+        std::string("driver     software, as --driver says\n"),
+        std::string("tenants    none: the shield alone"), std::string("children   not covered"),
+        "report: " + at("r.json") + "\n", std::string("by its absolute path")}) {
+    EXPECT_THAT(ended.output, HasSubstr(part));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "r.json"));
+}
+
+TEST_F(RunTest, CheckRefusesWhatARunWouldRefuse) {
+  expect_refused(run({"--check", "no-such-program"}), 127, "no such program");
+}
+
+}  // namespace
+}  // namespace ctxbroker::launch::test

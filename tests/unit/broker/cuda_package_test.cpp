@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugin/cuda_package.hpp"
+
+#include <gtest/gtest.h>
+
+#include "support/test_library.hpp"
+
+namespace ctxbroker::detail {
+namespace {
+
+LoadedObject library(const std::string& path, std::vector<std::string> needed = {}) {
+  LoadedObject one;
+  one.path = path;
+  one.name = path.substr(path.rfind('/') + 1);
+  one.needed = std::move(needed);
+  return one;
+}
+
+std::string package(const std::string& path, const std::vector<LoadedObject>& present = {}) {
+  return package_of(library(path), path, present);
+}
+
+TEST(CudaPackageTest, FolderBelowSitePackagesIsAPackage) {
+  EXPECT_EQ(package("/v/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so"), "torch");
+  EXPECT_EQ(package("/v/lib/python3.12/site-packages/torch/_C.cpython-312.so"), "torch");
+  EXPECT_EQ(package("/v/lib/python3.12/site-packages/torch.libs/libgomp-1.so"), "torch");
+  EXPECT_EQ(package("/usr/lib/python3/dist-packages/cupy/_core/core.so"), "cupy");
+  EXPECT_EQ(package("/v/site-packages/lonely.cpython-312-x86_64-linux-gnu.so"), "lonely");
+  EXPECT_EQ(package("/v/site-packages/odd name!/a.so"), "odd_name_");
+}
+
+TEST(CudaPackageTest, BundleAndOwnFolderArePackages) {
+  EXPECT_EQ(package("/usr/OFX/Plugins/Glow.ofx.bundle/Contents/Linux-x86-64/Glow.ofx"), "Glow");
+  EXPECT_EQ(package("/home/a/.vst3/Synth.vst3/Contents/x86_64-linux/Synth.so"), "Synth");
+  EXPECT_EQ(package("/opt/vs/plugins/bm3dcuda/libbm3dcuda.so.2"), "bm3dcuda");
+}
+
+TEST(CudaPackageTest, LibrariesOfOneFolderThatNeedEachOtherAreAPackage) {
+  const std::vector<LoadedObject> present{
+      library("/opt/p/libblur.so", {"libblur_kernels.so", "libc.so.6"}),
+      library("/opt/p/libglow.so", {"libc.so.6"}),
+      library("/opt/p/libblur_kernels.so", {"libblur_tables.so"}),
+      library("/opt/p/libblur_tables.so"), library("/opt/q/libuser.so", {"libglow.so"})};
+  EXPECT_EQ(package_of(present[0], present[0].path, present), "blur");
+  EXPECT_EQ(package_of(present[1], present[1].path, present), "glow")
+      << "a neighbour in the folder";
+  EXPECT_EQ(package_of(present[2], present[2].path, present), "blur");
+  EXPECT_EQ(package_of(present[3], present[3].path, present), "blur");
+}
+
+TEST(CudaPackageTest, LibrariesThatNeedEachOtherInARingAreAPackage) {
+  const std::vector<LoadedObject> present{
+      library("/opt/p/libb.so", {"liba.so"}), library("/opt/p/liba.so", {"libb.so"}),
+      library("/opt/p/libc.so"), library("/opt/p/libd.so", {"libc.so"})};
+  for (const std::size_t index : {0, 1}) {
+    EXPECT_EQ(package_of(present[index], present[index].path, present), "a");
+  }
+  EXPECT_EQ(package_of(present[2], present[2].path, present), "d");
+}
+
+TEST(CudaPackageTest, SystemsAndNvidiasLibrariesAreInNoPackage) {
+  for (const char* const path :
+       {"/lib/x86_64-linux-gnu/libm.so.6", "/usr/lib/libfoo.so", "/usr/lib64/libfoo.so.1",
+        "/usr/local/lib/libfoo.so", "/v/site-packages/nvidia/cublas/lib/libcublas.so.12",
+        "/opt/cuda/lib64/libcudart.so.13", "/opt/any/libnccl.so.2"}) {
+    EXPECT_TRUE(is_in_no_package(library(path), path)) << path;
+  }
+  for (const char* const path :
+       {"/usr/lib/x86_64-linux-gnu/gstreamer-1.0/libgstnvcodec.so", "/opt/blur/libblur.so",
+        "/v/site-packages/torch/lib/libtorch_cuda.so"}) {
+    EXPECT_FALSE(is_in_no_package(library(path), path)) << path;
+  }
+}
+
+TEST(CudaPackageTest, LibraryThatReachesTheDriverUsesCuda) {
+  EXPECT_TRUE(uses_cuda(library("/nowhere.so", {"libcudart.so.13"}), "/nowhere.so"));
+  EXPECT_TRUE(uses_cuda(library("/nowhere.so", {"libcuda.so.1"}), "/nowhere.so"));
+  EXPECT_FALSE(uses_cuda(library("/nowhere.so", {"libcudart_not.so", "libc.so.6"}), "/nowhere.so"));
+  const std::string by_name = test_library("attacks_dlsym").string();
+  EXPECT_TRUE(uses_cuda(library(by_name), by_name)) << "it opens the driver by its name";
+  const std::string none = test_library("throws_needed").string();
+  EXPECT_FALSE(uses_cuda(library(none), none));
+}
+
+}  // namespace
+}  // namespace ctxbroker::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "environment.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "settings.hpp"
+
+namespace ctxbroker::launch::test {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(LaunchEnvironmentTest, EntriesStandInFrontAndOnlyOnce) {
+  EXPECT_EQ(put_in_front({"a", "b"}, "", ":"), "a:b");
+  EXPECT_EQ(put_in_front({"a", "b"}, "c", ":"), "a:b:c");
+  EXPECT_EQ(put_in_front({"a", "b"}, "b:c:a", ":"), "a:b:c");
+  EXPECT_EQ(put_in_front({"a"}, "c d:e", ": "), "a:c:d:e");
+}
+
+// For the loader, an empty entry of LD_LIBRARY_PATH is the working folder.
+TEST(LaunchEnvironmentTest, EmptyEntriesStay) {
+  EXPECT_EQ(put_in_front({"a"}, "c::d", ":"), "a:c::d");
+  EXPECT_EQ(put_in_front({"a"}, "c:", ":"), "a:c:");
+}
+
+TEST(LaunchEnvironmentTest, FolderWithABlankIsSearchedInsteadOfNamed) {
+  ::setenv("LD_PRELOAD", "/x.so", 1);  // NOLINT(concurrency-mt-unsafe)
+  const OwnFiles files{"/a b/ctxbroker", "/a b/ctxbroker/ctxbroker_launch.so",
+                       "/a b/ctxbroker/ctxbroker_gate.so"};
+  const auto variables = make_environment(files, {});
+  ::unsetenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_THAT(variables, Contains("LD_PRELOAD=ctxbroker_launch.so:ctxbroker_gate.so:/x.so"));
+  EXPECT_THAT(variables,
+              Contains(StartsWith("LD_LIBRARY_PATH=/a b/ctxbroker/gate:/a b/ctxbroker")));
+}
+
+Settings all_settings() {
+  Settings settings;
+  settings.children = false;
+  settings.pid = 17;
+  settings.version = "0.1.0";
+  settings.policy = R"({"schema": "ctxbroker.policy/1"})";
+  settings.policy_name = "p \"q\".json";
+  settings.report = "/r.json";
+  settings.trace = "/t.json";
+  settings.log = Severity::debug;
+  settings.verbose = true;
+  settings.driver = DriverChoice::nvidia;
+  settings.command = {"program", "an argument", "\"children\":false"};
+  return settings;
+}
+
+TEST(LaunchSettingsTest, AreReadAsTheyWereWritten) {
+  const Settings written = all_settings();
+  const Settings settings = parse_settings(to_text(written));
+  EXPECT_EQ(settings.children, written.children);
+  EXPECT_EQ(settings.pid, written.pid);
+  EXPECT_EQ(settings.policy, written.policy);
+  EXPECT_EQ(settings.policy_name, written.policy_name);
+  EXPECT_EQ(settings.report, written.report);
+  EXPECT_EQ(settings.trace, written.trace);
+  EXPECT_EQ(settings.log, written.log);
+  EXPECT_EQ(settings.verbose, written.verbose);
+  EXPECT_EQ(settings.driver, written.driver);
+  EXPECT_EQ(settings.command, written.command);
+}
+
+// ctxbroker_launch.so compares the beginning of the text.
+TEST(LaunchSettingsTest, BeginWithWhatIsSaidOfChildren) {
+  Settings settings = all_settings();
+  EXPECT_THAT(to_text(settings), StartsWith("{\"children\":false,"));
+  settings.children = true;
+  EXPECT_THAT(to_text(settings), StartsWith("{\"children\":true,"));
+}
+
+TEST(LaunchSettingsTest, TextThatIsNoneOfTheirsIsRefused) {
+  for (const char* text : {"", "{", "[]", "{\"schema\": \"other/1\"}"}) {
+    EXPECT_THROW(parse_settings(text), std::runtime_error) << text;
+  }
+}
+
+}  // namespace
+}  // namespace ctxbroker::launch::test
