@@ -79,6 +79,12 @@ void add_metrics(Json& json, const RunFacts& facts) {
   }
 }
 
+// The programs that the program starts need not have all of its libraries.
+const std::vector<std::string>& unmatched(const RunFacts& facts) {
+  static const std::vector<std::string> none;
+  return facts.metrics && facts.is_first ? facts.metrics->unmatched_patterns : none;
+}
+
 std::string times(std::uint64_t count) {
   return count == 1 ? "once" : std::to_string(count) + " times";
 }
@@ -178,7 +184,7 @@ bool has_news(const RunFacts& facts) {
   if (!facts.error.empty()) return true;
   if (!facts.metrics) return facts.driver_called;
   const BrokerMetrics& metrics = *facts.metrics;
-  return !metrics.refused.empty() || !metrics.put_off.empty() ||
+  return !metrics.refused.empty() || !metrics.put_off.empty() || !unmatched(facts).empty() ||
          std::any_of(metrics.tenants.begin(), metrics.tenants.end(), [](const auto& tenant) {
            return tenant.strikes > 0 ||
                   std::any_of(tenant.leases.begin(), tenant.leases.end(),
@@ -210,7 +216,10 @@ std::string summary_text(const RunFacts& facts, bool all) {
                        " on device " + std::to_string(one.device) +
                        " that hung work still used at exit");
   }
-  if (all && text.find("refused") == std::string::npos && !has_news(facts)) {
+  for (const std::string& pattern : unmatched(facts)) {
+    add_line(text, "the pattern " + pattern + " has matched no library");
+  }
+  if (all && !has_news(facts)) {
     add_line(text, "nothing was refused or lost");
   }
   return text;

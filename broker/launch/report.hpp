@@ -27,6 +27,7 @@ struct Note {
 // What a process has to tell.
 struct RunFacts {
   int pid = 0;
+  bool is_first = true;  // ctxb-run has become this process
   bool driver_called = false;
   bool finished = false;  // the process has exited; otherwise it runs still, or was killed
   std::string error;      // why the process was ended, or has no broker; empty: neither

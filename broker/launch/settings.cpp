@@ -26,7 +26,7 @@ std::string to_text(const Settings& settings) {
             {"schema", schema},
             {"version", settings.version},
             {"pid", settings.pid},
-            {"policy", settings.policy},
+            {"policy", Json::parse(settings.policy)},
             {"policy_name", settings.policy_name},
             {"report", settings.report},
             {"trace", settings.trace},
@@ -45,7 +45,7 @@ Settings parse_settings(const std::string& text) {
     settings.children = json.at("children").get<bool>();
     settings.version = json.at("version").get<std::string>();
     settings.pid = json.at("pid").get<int>();
-    settings.policy = json.at("policy").get<std::string>();
+    settings.policy = json.at("policy").dump();
     settings.policy_name = json.at("policy_name").get<std::string>();
     settings.report = json.at("report").get<std::string>();
     settings.trace = json.at("trace").get<std::string>();

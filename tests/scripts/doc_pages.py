@@ -37,6 +37,7 @@ oracle = "scripts.graph_oracle runs these graphs, on files that it makes"
 not_run = {
     ("README.md", "tools/demo"): builds,
     ("docs/installing.md", "tools/demo"): builds,
+    ("docs/python.md", "tools/wheel"): builds,
     ("tests/README.md", ""): builds,
     ("CONTRIBUTING.md", ""): builds,
     ("plugin_sdk/template/README.md", ""): "tests/consumer/template_test.sh does what this page says",
@@ -65,7 +66,9 @@ class Reader:
         self.prefix = self.home / "ctxbroker"
         self.environment = {**os.environ, "HOME": str(self.home), "CTXBROKER_DRIVER": "software", "CXX": cxx,
                             "CUDACXX": nvcc, "LC_ALL": "C",
-                            "PATH": f"{self.prefix}/bin:{pathlib.Path(nvcc).parent}:{os.environ['PATH']}"}
+                            "PATH": f"{self.prefix}/bin:{pathlib.Path(nvcc).parent}:{os.environ['PATH']}",
+                            # The Python package, with the installation's files in place of a wheel's.
+                            "PYTHONPATH": str(source / "python"), "CTXBROKER_HOME": str(self.prefix)}
         for name in ("CTXBROKER_PLUGIN_PATH", "CTXB_NVCC", "CMAKE_GENERATOR"):
             self.environment.pop(name, None)
         self.repository = scratch / "repository"

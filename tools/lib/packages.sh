@@ -8,8 +8,9 @@ packages_build=(
   libboost-dev libboost-filesystem-dev libboost-log-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   libpng-dev libopenexr-dev libsndfile1-dev libcli11-dev nlohmann-json3-dev libzstd-dev liblz4-dev
-  python3-numpy       # for the tests that compute graphs a second time
-  python3-jsonschema) # for the tests of JSON documents
+  python3-numpy         # for the tests that compute graphs a second time
+  python3-jsonschema    # for the tests of JSON documents
+  python3-venv patchelf) # for the wheel of the Python package and its tests
 packages_fetch=(python3-pip ca-certificates) # pip fetches NVIDIA's wheels over https
 # dpkg-dev: users build with it. mmdebstrap: a bare Debian to install packages in. The
 # compilers: headers have to compile with them. FFmpeg and GStreamer: their CUDA code runs as a tenant.

@@ -114,6 +114,7 @@ BrokerOptions Run::options() {
 void Run::write_failure(const std::string& why) {
   RunFacts facts;
   facts.pid = pid_;
+  facts.is_first = pid_ == settings_.pid;
   facts.driver_called = true;
   facts.error = why;
   if (!settings_.report.empty()) {
@@ -183,6 +184,7 @@ void Run::look_after() noexcept {
 RunFacts Run::facts() {
   RunFacts facts;
   facts.pid = pid_;
+  facts.is_first = pid_ == settings_.pid;
   facts.driver_called = true;
   facts.finished = true;
   facts.driver = broker_->driver();

@@ -334,10 +334,18 @@ void BrokerImpl::poll_instances() noexcept {
   for (Instance* const instance : instances_) instance->poll();
 }
 
+std::vector<std::shared_ptr<TenantImpl>> BrokerImpl::opened_now() const {
+  const std::lock_guard lock(main_mutex_);
+  std::vector<std::shared_ptr<TenantImpl>> open;
+  for (const auto& opened : opened_) {
+    if (auto tenant = opened.lock()) open.push_back(std::move(tenant));
+  }
+  return open;
+}
+
 // Reports the losses of the tenants that are open now. A callback may open and close others.
 void BrokerImpl::report_losses() {
-  std::vector<std::shared_ptr<TenantImpl>> open;
-  for (const auto& opened : opened_) open.push_back(opened.lock());
+  std::vector<std::shared_ptr<TenantImpl>> open = opened_now();
   open.push_back(host_tenant_.lock());
   for (const auto& tenant : open) {
     if (tenant != nullptr) tenant->report_losses();
@@ -349,8 +357,9 @@ void BrokerImpl::end_lost_contexts() noexcept {
   for (const auto& [file, library] : libraries_) {
     if (const auto loaded = library.lock()) loaded->end_lost_contexts();
   }
-  for (const auto& opened : opened_) {
-    if (const auto tenant = opened.lock()) tenant->end_lost_contexts();
+  try {
+    for (const auto& tenant : opened_now()) tenant->end_lost_contexts();
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the next poll does it
   }
 }
 
@@ -422,9 +431,8 @@ std::string BrokerImpl::alive() const {
   std::size_t libraries = 0;
   for (const auto& [id, library] : libraries_) libraries += library.expired() ? 0 : 1;
   std::size_t tenants = is_open(host_tenant_) ? 1 : 0;
-  for (const auto& opened : opened_) {
-    const auto tenant = opened.lock();
-    if (tenant == nullptr || tenant->is_closed()) continue;
+  for (const auto& tenant : opened_now()) {
+    if (tenant->is_closed()) continue;
     tenants += keeps(*tenant) && !claims_->is_in_use(*tenant) ? 0 : 1;
   }
   std::string text;

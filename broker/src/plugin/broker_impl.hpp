@@ -124,6 +124,7 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
   template <typename Use>
   void use_leases_in(const HungWork& family, Use&& use);
   void poll_instances() noexcept;
+  std::vector<std::shared_ptr<TenantImpl>> opened_now() const;
   void report_losses();  // of all tenants: see TenantImpl
   void end_lost_contexts() noexcept;
 
@@ -149,7 +150,8 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
       tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;
   LoadedFiles files_;
-  std::vector<std::weak_ptr<TenantImpl>> opened_;      // by the host; changed under main_mutex_
+  // By the host, or for the policy's patterns, on any thread. Both under main_mutex_.
+  std::vector<std::weak_ptr<TenantImpl>> opened_;
   std::map<std::uint32_t, std::string> opened_names_;  // for ever: a timeline may name them still
   std::weak_ptr<TenantImpl> host_tenant_;              // likewise
   // The handle of Broker::host: its count is that of the host's Tenant objects.

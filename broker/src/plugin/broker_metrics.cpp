@@ -74,7 +74,9 @@ void add_gated(const TenantIdentity& tenant, TenantMetrics& metrics) {
 }  // namespace
 
 std::map<std::uint32_t, std::string> BrokerImpl::tenant_names() const {
+  std::unique_lock lock(main_mutex_);
   std::map<std::uint32_t, std::string> names = opened_names_;
+  lock.unlock();
   names[host_->id.value] = host_->name;
   for (const auto& [id, tenant] : tenants_) names[tenant->id.value] = tenant->name;
   return names;
@@ -91,9 +93,7 @@ BrokerMetrics BrokerImpl::metrics() const {
   };
   add(*host_);
   for (const auto& [id, tenant] : tenants_) add(*tenant);
-  for (const auto& opened : opened_) {
-    if (const auto tenant = opened.lock()) add(*tenant->identity());
-  }
+  for (const auto& tenant : opened_now()) add(*tenant->identity());
   if (leases_) {
     for (const auto& lease : leases_->all()) {
       // One whose work does not end may outlive its tenant.

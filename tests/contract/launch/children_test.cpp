@@ -24,7 +24,7 @@ TEST_F(RunTest, StartedProgramIsCoveredAndReportsToAFileOfItsOwn) {
   EXPECT_EQ(first["pid"], first["first_pid"]);
   for (const std::string& name : folder.names()) {
     const auto json = report(name);
-    EXPECT_EQ(json["refused"][0]["count"], 1) << name;
+    EXPECT_EQ(json.at("refused").at(0).at("count"), 1) << name;
     EXPECT_EQ(json["first_pid"], first["pid"]) << name;
   }
 }

@@ -32,6 +32,11 @@ int allocate(void) {
   return status;
 }
 
+EXPORT int free_memory(uint64_t memory);
+int free_memory(uint64_t memory) {
+  return CALL("cuMemFree_v2", (uint64_t), memory);
+}
+
 #ifdef NEIGHBOUR_AT_LOAD
 /* The process's first call of the driver is made while the loader has its lock. */
 __attribute__((constructor)) static void begin(void) {

@@ -142,6 +142,14 @@ static void use_library(const char* file, const char* function) {
   say(function, deed());
 }
 
+/* The library frees what the program holds. */
+static void free_by(const char* file) {
+  void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) exit(9);
+  int (*deed)(uint64_t) = (int (*)(uint64_t))dlsym(library, "free_memory");
+  say("free_memory", deed(memory));
+}
+
 int main(int argc, char** argv) {
   char self[4096] = {0};
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 9;
@@ -161,6 +169,7 @@ int main(int argc, char** argv) {
     if (IS("open")) use_library(value, "");
     if (IS("reset-by")) use_library(value, "reset_device");
     if (IS("allocate-by")) use_library(value, "allocate");
+    if (IS("free-by")) free_by(value);
     if (IS("print")) printf("%s\n", value);
     if (IS("complain")) fprintf(stderr, "%s\n", value);
     if (IS("variable")) printf("%s=%s\n", value, getenv(value) != NULL ? getenv(value) : "(unset)");

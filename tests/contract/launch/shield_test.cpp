@@ -23,12 +23,12 @@ TEST_F(RunTest, ResetOfTheProgramIsRefused) {
   EXPECT_TRUE(json["finished"]);
   EXPECT_TRUE(json["driver_called"]);
   ASSERT_EQ(json["refused"].size(), 1);
-  EXPECT_EQ(json["refused"][0]["function"], "cuDevicePrimaryCtxReset_v2");
-  EXPECT_EQ(json["refused"][0]["library"], program());
-  EXPECT_EQ(json["refused"][0]["count"], 1);
+  EXPECT_EQ(json.at("refused").at(0).at("function"), "cuDevicePrimaryCtxReset_v2");
+  EXPECT_EQ(json.at("refused").at(0).at("library"), program());
+  EXPECT_EQ(json.at("refused").at(0).at("count"), 1);
   EXPECT_EQ(json["gate"]["mode"], "before_driver");
   EXPECT_THAT(json["gate"]["tools"], IsEmpty());
-  EXPECT_TRUE(json["devices"][0]["shield"]);
+  EXPECT_TRUE(json.at("devices").at(0).at("shield"));
 }
 
 TEST_F(RunTest, ResetDoesItsDamageWithoutCtxbRunAsAControl) {
@@ -47,7 +47,7 @@ TEST_F(RunTest, RefusalNamesTheLibraryThatTried) {
       run_program({"--report", at("report.json")}, {"use", "reset-by=" + neighbour(), "look"});
   EXPECT_THAT(ended.output, HasSubstr("memory: whole\n"));
   EXPECT_THAT(ended.errors, HasSubstr("once, from " + neighbour() + "\n"));
-  EXPECT_EQ(report()["refused"][0]["library"], neighbour());
+  EXPECT_EQ(report().at("refused").at(0).at("library"), neighbour());
   EXPECT_THAT(run_alone({"use", "reset-by=" + neighbour(), "look"}).output,
               HasSubstr("memory: DAMAGED\n"));
 }
@@ -101,7 +101,7 @@ TEST_F(RunTest, FirstCallOnManyThreadsOpensOneBroker) {
   const auto ended =
       run_program({"--report", at("report.json")}, {"threads", "use", "reset", "look"});
   EXPECT_EQ(ended.output, "threads: 0\nuse: 0\nreset: 800\nmemory: whole\n");
-  EXPECT_EQ(report()["refused"][0]["count"], 1);
+  EXPECT_EQ(report().at("refused").at(0).at("count"), 1);
 }
 
 TEST_F(RunTest, FirstCallInAConstructorIsCovered) {
@@ -109,7 +109,7 @@ TEST_F(RunTest, FirstCallInAConstructorIsCovered) {
                                  {"open=" + neighbour("launch_neighbour_at_load"), "use",
                                   "reset-by=" + neighbour("launch_neighbour_at_load"), "look"});
   EXPECT_EQ(ended.output, "use: 0\nreset_device: 800\nmemory: whole\n");
-  EXPECT_TRUE(report()["devices"][0]["shield"]);
+  EXPECT_TRUE(report().at("devices").at(0).at("shield"));
 }
 
 // The loader runs its constructor before that of ctxbroker_launch.so.

@@ -31,7 +31,9 @@ TEST(LaunchEnvironmentTest, FolderWithABlankIsSearchedInsteadOfNamed) {
   ::setenv("LD_PRELOAD", "/x.so", 1);  // NOLINT(concurrency-mt-unsafe)
   const OwnFiles files{"/a b/ctxbroker", "/a b/ctxbroker/ctxbroker_launch.so",
                        "/a b/ctxbroker/ctxbroker_gate.so"};
-  const auto variables = make_environment(files, {});
+  Settings settings;
+  settings.policy = "{}";
+  const auto variables = make_environment(files, settings);
   ::unsetenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe)
   EXPECT_THAT(variables, Contains("LD_PRELOAD=ctxbroker_launch.so:ctxbroker_gate.so:/x.so"));
   EXPECT_THAT(variables,
@@ -43,7 +45,7 @@ Settings all_settings() {
   settings.children = false;
   settings.pid = 17;
   settings.version = "0.1.0";
-  settings.policy = R"({"schema": "ctxbroker.policy/1"})";
+  settings.policy = R"({"schema":"ctxbroker.policy/1"})";
   settings.policy_name = "p \"q\".json";
   settings.report = "/r.json";
   settings.trace = "/t.json";

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Libraries that are tenants by pattern.
+#include <filesystem>
+
+#include "run.hpp"
+
+namespace ctxbroker::launch::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// The tenant's part of a report.
+nlohmann::json tenant_in(const nlohmann::json& report, const std::string& name) {
+  for (const auto& tenant : report.at("tenants")) {
+    if (tenant.at("name") == name) return tenant;
+  }
+  ADD_FAILURE() << "no tenant " << name << " in " << report.dump(2);
+  return nullptr;
+}
+
+std::string lease_in(const nlohmann::json& report, const std::string& tenant) {
+  for (const auto& lease : report.at("leases")) {
+    if (lease.at("tenant") == tenant) return lease.at("granted");
+  }
+  return "none";
+}
+
+TEST_F(RunTest, ResetOfATenantSucceedsAndChangesNothingForOthers) {
+  const auto ended =
+      run_program({"--tenant", "painter=*/launch_neighbour.so", "--report", at("report.json")},
+                  {"use", "allocate-by=" + neighbour(), "reset-by=" + neighbour(), "look"});
+  EXPECT_EQ(ended.output, "use: 0\nallocate: 0\nreset_device: 0\nmemory: whole\n");
+  EXPECT_EQ(ended.errors, "");
+  const auto json = report();
+  EXPECT_THAT(json.at("refused"), ElementsAre());
+  EXPECT_EQ(json.at("libraries").at(0).at("path"), neighbour());
+  EXPECT_EQ(json.at("libraries").at(0).at("tenant_name"), "painter");
+  EXPECT_EQ(json.at("libraries").at(0).at("pattern"), "*/launch_neighbour.so");
+  EXPECT_EQ(tenant_in(json, "painter").at("guarded_calls").at("cuDevicePrimaryCtxReset_v2"), 1);
+  EXPECT_THAT(json.at("unmatched_patterns"), ElementsAre());
+}
+
+TEST_F(RunTest, ResetOfALibraryWithoutAPatternIsRefusedAsAControl) {
+  const auto ended = run_program({"--tenant", "other=*/launch_neighbour_twin.so"},
+                                 {"use", "allocate-by=" + neighbour("launch_neighbour_twin"),
+                                  "reset-by=" + neighbour(), "look"});
+  EXPECT_THAT(ended.output, HasSubstr("reset_device: 800\nmemory: whole\n"));
+}
+
+TEST_F(RunTest, TwoTenantsHaveLeasesOfTheirOwn) {
+  run_program(
+      {"--tenant", "one=*/launch_neighbour.so@private", "--tenant",
+       "two=*/launch_neighbour_twin.so@shared", "--report", at("report.json")},
+      {"use", "allocate-by=" + neighbour(), "allocate-by=" + neighbour("launch_neighbour_twin")});
+  const auto json = report();
+  EXPECT_THAT(lease_in(json, "one"), StartsWith("private"));
+  EXPECT_THAT(lease_in(json, "two"), StartsWith("shared"));
+  EXPECT_EQ(tenant_in(json, "one").at("held_bytes"), 4096);
+}
+
+TEST_F(RunTest, PatternsOfAPolicyFileAreFollowed) {
+  write_bytes(folder / "p.json", R"({"schema": "ctxbroker.policy/1",
+      "libraries": [{"match": "*/launch_neighbour.so", "tenant": "com.example.painter"}],
+      "by_id": {"com.example.painter": {"lease": "private"}}})");
+  run_program({"--policy", at("p.json"), "--report", at("report.json")},
+              {"allocate-by=" + neighbour()});
+  EXPECT_THAT(lease_in(report(), "com.example.painter"), StartsWith("private"));
+}
+
+TEST_F(RunTest, StrikeOfATenantIsTold) {
+  const std::vector<std::string> deeds{"use", "allocate-by=" + neighbour(),
+                                       "free-by=" + neighbour(), "look"};
+  const auto ended = run_program(
+      {"--tenant", "painter=*/launch_neighbour.so", "--report", at("report.json")}, deeds);
+  EXPECT_THAT(ended.output, HasSubstr("memory: whole\n"));
+  EXPECT_THAT(ended.errors,
+              StartsWith("ctxb-run: painter broke the rules once. The first: cuMemFree_v2: "));
+  EXPECT_EQ(tenant_in(report(), "painter").at("strikes"), 1);
+  EXPECT_THAT(run_alone(deeds).output, HasSubstr("memory: DAMAGED\n"));
+}
+
+TEST_F(RunTest, PatternThatMatchesNothingIsToldAtExit) {
+  const auto ended = run_program({"--tenant", "painter=*/no_such_library.so"}, {"use", "look"});
+  EXPECT_EQ(ended.errors, "ctxb-run: the pattern */no_such_library.so has matched no library\n");
+  EXPECT_EQ(run_program({"--tenant", "painter=*/no_such_library.so"}, {"print=x"}).errors, "");
+}
+
+TEST_F(RunTest, FirstOfTwoPatternsForOneLibraryCounts) {
+  run_program({"--tenant", "one=*/launch_neighbour.so", "--tenant", "two=*/launch_*.so", "--report",
+               at("report.json")},
+              {"allocate-by=" + neighbour(), "allocate-by=" + neighbour("launch_neighbour_twin")});
+  const auto json = report();
+  EXPECT_EQ(json.at("libraries").at(0).at("tenant_name"), "one");
+  EXPECT_EQ(json.at("libraries").at(1).at("tenant_name"), "two");
+}
+
+TEST_F(RunTest, EachMakesATenantOfEveryPackage) {
+  namespace fs = std::filesystem;
+  for (const char* package : {"painter", "sculptor"}) {
+    fs::create_directories(folder / "site-packages" / package);
+    fs::copy_file(neighbour(), folder / "site-packages" / package / "core.so");
+  }
+  const std::string painter = at("site-packages/painter/core.so");
+  const auto ended = run_program(
+      {"--each", "--report", at("report.json")},
+      {"use", "allocate-by=" + painter, "allocate-by=" + at("site-packages/sculptor/core.so"),
+       "reset-by=" + painter, "look"});
+  EXPECT_THAT(ended.output, HasSubstr("reset_device: 0\nmemory: whole\n"));
+  EXPECT_EQ(ended.errors, "");
+  tenant_in(report(), "painter");
+  tenant_in(report(), "sculptor");
+}
+
+// The constructor's call is the process's first one, and the broker comes in it.
+TEST_F(RunTest, LibraryThatCallsInItsConstructorIsATenant) {
+  const std::string at_load = neighbour("launch_neighbour_at_load");
+  const auto ended = run_program({"--tenant", "early=*_at_load.so", "--report", at("report.json")},
+                                 {"open=" + at_load, "use", "reset-by=" + at_load, "look"});
+  EXPECT_EQ(ended.output, "use: 0\nreset_device: 0\nmemory: whole\n");
+  EXPECT_GE(tenant_in(report(), "early").at("guarded_calls").size(), 2);
+}
+
+TEST_F(RunTest, ProgramThatOpensABrokerKeepsItAndGetsThePatterns) {
+  const auto path = std::filesystem::path(program()).parent_path() / "launch_embeds";
+  const auto ended = run({"--report", at("report.json"), "--tenant", "added=*/launch_neighbour.so",
+                          "--tenant", "too_late=*_twin.so@private", path.string(), neighbour(),
+                          neighbour("launch_neighbour_twin")});
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_THAT(ended.output, StartsWith("allocate: 0\nallocate: 0\n"));
+  EXPECT_THAT(ended.output, HasSubstr("added: */launch_neighbour.so\nits_own: *_twin.so\n"));
+  EXPECT_THAT(ended.output, HasSubstr("its_own has shared\n"));
+  // Its broker is not ctxb-run's, which therefore has nothing to report.
+  EXPECT_FALSE(report().at("driver_called"));
+}
+
+TEST_F(RunTest, CheckListsTheTenants) {
+  const auto ended = run({"--check", "--tenant", "painter=*/a.so@private", "--each", program()});
+  EXPECT_THAT(ended.output, HasSubstr("tenants    painter, lease private: */a.so\n           one "
+                                      "for each package that brings CUDA code of its own, lease "
+                                      "auto\n"));
+}
+
+}  // namespace
+}  // namespace ctxbroker::launch::test

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The Python package, as its users get it: the wheel of this build in a fresh virtual environment.
+set -euo pipefail
+. "$(dirname "$0")/expect.sh"
+unset CTXBROKER_HOME PYTHONPATH PYTHONHOME
+export CTXBROKER_DRIVER=software XDG_CACHE_HOME="$scratch/cache" XDG_CONFIG_HOME="$scratch/config"
+
+run "$CTXB_SOURCE/tools/wheel" --from "$scratch/no_build" "$scratch"
+expect_status 1
+expect_err "is not a build folder"
+run "$CTXB_SOURCE/tools/wheel" --from
+expect_status 2
+
+run "$CTXB_SOURCE/tools/wheel" --from "$CTXB_BUILD" "$scratch/wheels"
+expect_status 0
+wheel="$(echo "$scratch"/wheels/ctxbroker-*-py3-none-manylinux_2_*_x86_64.whl)"
+expect_file "$wheel"
+# The same files give the same wheel.
+run "$CTXB_SOURCE/tools/wheel" --from "$CTXB_BUILD" "$scratch/again"
+expect_status 0
+cmp "$wheel" "$scratch/again/${wheel##*/}"
+
+run python3 -m venv "$scratch/venv"
+expect_status 0
+run "$scratch/venv/bin/pip" install --quiet --no-index --disable-pip-version-check "$wheel"
+expect_status 0
+cd "$scratch" # away from the sources
+run "$scratch/venv/bin/python" -c 'import ctxbroker; print(ctxbroker.__file__)'
+expect_out "$scratch/venv/lib"
+
+# Nothing of NVIDIA's, no library without a home, and no path of this machine.
+installed="$(dirname "$out")"
+while read -r file; do
+  run env -u LD_LIBRARY_PATH ldd "$file"
+  if [[ "$out" == *"not found"* ]]; then failed "a library is missing for $file"; fi
+done < <(find "$installed" -type f \( -name '*.so*' -o -path '*/bin/*' \))
+run find "$installed" -name 'libcudart*' -o -name 'libcublas*' -o -name 'libnv*'
+[[ -z "$out" ]] || failed "the wheel has files of NVIDIA's"
+
+for test in "$CTXB_SOURCE"/python/tests/test_*.py; do
+  run "$scratch/venv/bin/python" -W error::RuntimeWarning "$test"
+  printf '%s: %s\n' "${test##*/}" "$(tail -1 "$scratch/err")"
+  if ((status != 0)); then failed "$test"; fi
+done
