@@ -7,6 +7,7 @@ Each script runs one program that was not written for ctxbroker:
   beside resets  the control: a library in its process resets the device, and the damage must show
   quiet          twice under ctxb-run, its libraries as tenants by pattern, without resets: for the rate
   shield alone   under ctxb-run without tenants, beside the same resets: the driver refuses every one
+  each           under ctxb-run --each, beside the same resets
   private, green, shared
                  under ctxb-run beside the same resets, as tenants in each kind of lease: nothing may go wrong
 
@@ -332,15 +333,17 @@ class Arrangement:
     neighbour: str = ""    # "reset", "hog"
     leases: dict = dataclasses.field(default_factory=dict)  # tenant: its own lease
     shield: bool = False   # under ctxb-run without tenants
+    each: bool = False     # under ctxb-run --each
 
     @property
     def is_protected(self):
-        return bool(self.lease or self.leases or self.shield)
+        return bool(self.lease or self.leases or self.shield or self.each)
 
     def lease_of(self, tenant):
         return self.leases.get(tenant, self.lease)
 
 
+EACH = Arrangement("each", neighbour="reset", each=True)
 SHIELD = Arrangement("shield alone", neighbour="reset", shield=True)
 ALONE, CONTROL = Arrangement("alone"), Arrangement("beside resets", neighbour="reset")
 
@@ -364,10 +367,11 @@ class Run:
 
 def broker_options(place, arrangement, folder):
     """Options of ctxb-run: which library is whose, and with which lease."""
-    tenants = {} if arrangement.shield else dict(place.program.tenants)
-    if arrangement.neighbour and not arrangement.shield:
+    by_pattern = not arrangement.shield and not arrangement.each
+    tenants = dict(place.program.tenants) if by_pattern else {}
+    if arrangement.neighbour and by_pattern:
         tenants = {NEIGHBOUR_TENANT: ("*/" + place.neighbour.name,), **tenants}
-    command = ["--report", str(folder / "report.json")]
+    command = ["--report", str(folder / "report.json")] + ["--each"] * arrangement.each
     if place.options.as_policy and tenants:
         policy = {"schema": "ctxbroker.policy/1",
                   "libraries": [{"match": pattern, "tenant": tenant}
@@ -470,6 +474,12 @@ def how_it_ended(run):
     return f"{run.status}{': ' if words else ''}{words.strip()[:90]}" if run.status else "no result"
 
 
+def own_strikes(run):
+    """Those of all tenants but the neighbour, whose name --each takes from its file."""
+    return sum(strikes for tenant, strikes in run.strikes.items()
+               if tenant != NEIGHBOUR_TENANT and "careless" not in tenant)
+
+
 def judge(program, run, alone):
     """In words, and whether it is as it should be."""
     arrangement = run.arrangement
@@ -498,7 +508,7 @@ def judge(program, run, alone):
         return "WRONG: no reset was tried", False
     if arrangement.shield and program.is_harmed and run.resets[1]:
         return "WRONG: a reset was let through", False
-    if any(strikes for tenant, strikes in run.strikes.items() if tenant in program.tenants):
+    if own_strikes(run):
         return "WRONG: the program has strikes", False
     if run.losses:
         return f"WRONG: {', '.join(run.losses)}", False
@@ -523,8 +533,9 @@ def row(program, run, alone_rate, alone):
             resets += f" ({run.resets[2]})"
     strikes = "-"
     if run.has_report and not run.arrangement.shield:
-        own = sum(strikes for tenant, strikes in run.strikes.items() if tenant in program.tenants)
-        strikes = f"{own} / {run.strikes.get(NEIGHBOUR_TENANT, 0)}" if run.arrangement.neighbour else str(own)
+        all_strikes = sum(run.strikes.values())
+        own = own_strikes(run)
+        strikes = f"{own} / {all_strikes - own}" if run.arrangement.neighbour else str(own)
     return [run.arrangement.name, result.get("work", "-"), rate, share, resets, strikes, words], is_good
 
 
@@ -572,7 +583,7 @@ def rate_runs(place):
 def reset_arrangements(place):
     found = [CONTROL]
     if place.ctxb_run:
-        found += [SHIELD]
+        found += [SHIELD, EACH]
         found += [Arrangement(lease, lease=lease, neighbour="reset") for lease in place.options.leases]
     return found
 
