@@ -202,11 +202,12 @@ std::optional<CUresult> HungWork::end(EndRequest ending) {
                        return other->is_listed() && other->ending.tenant == tenant;
                      });
   task->put_off = true;
-  const std::string work = is_hung_here()      ? "work that hangs on " + name_ + " ends"
-                           : !markers_.empty() ? "work that hangs elsewhere on device " +
-                                                     std::to_string(device_) + " ends"
-                               : "work on " + name_ + " ends, which hangs or takes longer than " +
-                                     std::to_string(limit_.count()) + " ms";
+  const std::string work =
+      is_hung_here() ? "work that hangs on " + name_ + " ends"
+      : !markers_.empty()
+          ? "work that hangs elsewhere on device " + std::to_string(device_) + " ends"
+          : "work on " + name_ + " ends, which hangs or takes longer than " +
+                std::to_string(limit_.count()) + " ms";
   lock.unlock();
   if (first) {
     tenant->log(Severity::warning, "ledger",

@@ -54,8 +54,7 @@ void UsedDevice::set_end_timeout(std::chrono::milliseconds limit, BusyTenants* b
 }
 
 std::shared_ptr<HungWork> UsedDevice::make_family() {
-  auto made =
-      std::make_shared<HungWork>(ordinal(), end_timeout_, busy_, " in a private context");
+  auto made = std::make_shared<HungWork>(ordinal(), end_timeout_, busy_, " in a private context");
   const std::lock_guard lock(mutex_);
   std::erase_if(private_families_, [](const auto& one) { return one.expired(); });
   private_families_.push_back(made);

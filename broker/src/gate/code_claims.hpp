@@ -6,10 +6,11 @@
 #include <memory>
 #include <vector>
 
-#include "gate/gated_tenant.hpp"
 #include "gate/loaded_objects.hpp"
 
 namespace ctxbroker::detail {
+
+class GatedTenant;
 
 // The room above the gate implements it.
 class CodeClaims {

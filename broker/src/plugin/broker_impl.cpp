@@ -263,7 +263,15 @@ void BrokerImpl::claim_libraries() {
                    gate_.reason);
     return;
   }
-  claims_ = std::make_shared<ClaimedLibraries>(*this, options_.policy.libraries);
+  ClaimingBroker broker;
+  broker.open = [this](const std::string& name) {
+    const auto tenant = open_new_tenant(name, {});
+    return ClaimingTenant{tenant, tenant->identity()};
+  };
+  // The callback may name what the handles' owner ends now.
+  broker.forget_handle = [](TenantImpl& tenant) { tenant.set_loss_callback({}); };
+  broker.has_late_gate = gate_.mode == GateMode::late;
+  claims_ = std::make_shared<ClaimedLibraries>(std::move(broker), options_.policy.libraries);
   add_claims(claims_);
 }
 

@@ -8,11 +8,11 @@
 #include <optional>
 #include <system_error>
 
+#include "context/tenant_identity.hpp"
 #include "gate/common_libraries.hpp"
+#include "gate/gated_tenant.hpp"
 #include "gate/tenant_imports.hpp"
-#include "plugin/broker_impl.hpp"
 #include "plugin/cuda_package.hpp"
-#include "plugin/tenant_impl.hpp"
 #include "process/own_files.hpp"
 
 namespace ctxbroker::detail {
@@ -40,8 +40,8 @@ bool matches(const LibraryPattern& pattern, const fs::path& file) {
 
 }  // namespace
 
-ClaimedLibraries::ClaimedLibraries(BrokerImpl& broker, std::vector<LibraryPattern> patterns)
-    : broker_(broker), patterns_(std::move(patterns)) {
+ClaimedLibraries::ClaimedLibraries(ClaimingBroker broker, std::vector<LibraryPattern> patterns)
+    : broker_(std::move(broker)), patterns_(std::move(patterns)) {
   const std::lock_guard lock(mutex_);
   for (const LibraryPattern& one : patterns_) {
     if (one.tenant != each_package) opened(one.tenant);
@@ -50,7 +50,7 @@ ClaimedLibraries::ClaimedLibraries(BrokerImpl& broker, std::vector<LibraryPatter
 
 ClaimedLibraries::Opened& ClaimedLibraries::opened(const std::string& name) {
   Opened& one = tenants_[name];
-  if (one.tenant == nullptr) one.tenant = broker_.open_new_tenant(name, {});
+  if (one.its.tenant == nullptr) one.its = broker_.open(name);
   return one;
 }
 
@@ -78,7 +78,7 @@ GatedTenant* ClaimedLibraries::claimant(const LoadedObject& library,
   if (index == patterns_.size()) return nullptr;
   const std::lock_guard lock(mutex_);
   if (is_closed_) return nullptr;
-  const TenantIdentity& identity = *opened(tenant).tenant->identity();
+  const TenantIdentity& identity = *opened(tenant).its.identity;
   matched_.insert(index);
   const auto [entry, is_new] = libraries_.try_emplace(
       file.native(),
@@ -109,9 +109,9 @@ std::shared_ptr<TenantImpl> ClaimedLibraries::handle(const std::string& name) {
   if (is_closed_ || found == tenants_.end()) return nullptr;
   auto handle = found->second.handle.lock();
   if (handle == nullptr) {
-    const auto& tenant = found->second.tenant;
-    handle = {tenant.get(), [owner = tenant](TenantImpl*) mutable {
-                owner->set_loss_callback({});  // it may name what its handles' owner ends now
+    const auto& tenant = found->second.its.tenant;
+    handle = {tenant.get(), [owner = tenant, forget = broker_.forget_handle](TenantImpl*) mutable {
+                forget(*owner);
                 owner.reset();
               }};
     found->second.handle = handle;
@@ -122,22 +122,22 @@ std::shared_ptr<TenantImpl> ClaimedLibraries::handle(const std::string& name) {
 bool ClaimedLibraries::has(const TenantImpl& tenant) const {
   const std::lock_guard lock(mutex_);
   return std::any_of(tenants_.begin(), tenants_.end(),
-                     [&](const auto& one) { return one.second.tenant.get() == &tenant; });
+                     [&](const auto& one) { return one.second.its.tenant.get() == &tenant; });
 }
 
 bool ClaimedLibraries::is_in_use(const TenantImpl& tenant) const {
   const std::lock_guard lock(mutex_);
   return std::any_of(tenants_.begin(), tenants_.end(), [&](const auto& one) {
-    return one.second.tenant.get() == &tenant && !one.second.handle.expired();
+    return one.second.its.tenant.get() == &tenant && !one.second.handle.expired();
   });
 }
 
 void ClaimedLibraries::look() noexcept {
   look_for_claimed_code();
-  if (broker_.gate().mode != GateMode::late) return;
+  if (!broker_.has_late_gate) return;
   const std::lock_guard lock(mutex_);
   for (const auto& [name, one] : tenants_) {
-    GatedTenant* const gated = one.tenant->identity()->gated.load(std::memory_order_acquire);
+    GatedTenant* const gated = one.its.identity->gated.load(std::memory_order_acquire);
     if (gated != nullptr) lead_imports(*gated);
   }
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,18 +19,31 @@
 
 namespace ctxbroker::detail {
 
-class BrokerImpl;
 class TenantImpl;
+struct TenantIdentity;
 
 // LibraryPattern::tenant of a pattern that makes each package a tenant.
 constexpr std::string_view each_package = "*";
 
+// An open tenant. The last copy closes it.
+struct ClaimingTenant {
+  std::shared_ptr<TenantImpl> tenant;
+  std::shared_ptr<const TenantIdentity> identity;
+};
+
+// What the claims need of the broker. The functions are called until `close` returns.
+struct ClaimingBroker {
+  std::function<ClaimingTenant(const std::string& name)> open;  // throws Error
+  // The last handle of it has gone. Must not throw.
+  std::function<void(TenantImpl& tenant)> forget_handle;
+  bool has_late_gate = false;
+};
+
 // Any thread.
 class ClaimedLibraries final : public CodeClaims {
  public:
-  // Opens a tenant for each name in the patterns. `broker` outlives the call of `close`. Throws
-  // Error.
-  ClaimedLibraries(BrokerImpl& broker, std::vector<LibraryPattern> patterns);
+  // Opens a tenant for each name in the patterns. Throws Error.
+  ClaimedLibraries(ClaimingBroker broker, std::vector<LibraryPattern> patterns);
 
   GatedTenant* claimant(const LoadedObject& library, const std::vector<LoadedObject>& present,
                         Meeting meeting) override;
@@ -57,12 +71,12 @@ class ClaimedLibraries final : public CodeClaims {
 
  private:
   struct Opened {
-    std::shared_ptr<TenantImpl> tenant;
+    ClaimingTenant its;
     std::weak_ptr<TenantImpl> handle;
   };
   Opened& opened(const std::string& name);  // under the lock
 
-  BrokerImpl& broker_;
+  const ClaimingBroker broker_;
   const std::vector<LibraryPattern> patterns_;
   mutable std::mutex mutex_;  // of what follows
   bool is_closed_ = false;
