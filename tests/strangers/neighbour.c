@@ -41,10 +41,12 @@ static const char* option(const char* name) {
   return text != NULL ? text : "";
 }
 
-static void* driver_function(const char* name) {
+// Puts a function of the driver, or null, into the pointer to a function at `to`.
+static void look_up(const char* name, void* to) {
   static void* driver;
   if (driver == NULL) driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  return driver == NULL ? NULL : dlsym(driver, name);
+  void* const found = driver == NULL ? NULL : dlsym(driver, name);
+  memcpy(to, &found, sizeof found);
 }
 
 static void count(int status) {
@@ -68,8 +70,9 @@ static int reset(void) {
 static int reset(void) {
   static int (*function)(int device);
   if (function == NULL) {
-    int (*const initialise)(unsigned) = (int (*)(unsigned))driver_function("cuInit");
-    function = (int (*)(int))driver_function("cuDevicePrimaryCtxReset_v2");
+    int (*initialise)(unsigned);
+    look_up("cuInit", &initialise);
+    look_up("cuDevicePrimaryCtxReset_v2", &function);
     if (initialise == NULL || function == NULL || initialise(0) != 0) return -1;
   }
   return function(0);
@@ -103,14 +106,16 @@ typedef int (*launch_function)(void* function, unsigned, unsigned, unsigned, uns
                                unsigned, unsigned, void* stream, void** arguments, void** extra);
 
 static int prepare(void** kernel) {
-  int (*const initialise)(unsigned) = (int (*)(unsigned))driver_function("cuInit");
-  int (*const retain)(void**, int) =
-      (int (*)(void**, int))driver_function("cuDevicePrimaryCtxRetain");
-  int (*const set_current)(void*) = (int (*)(void*))driver_function("cuCtxSetCurrent");
-  int (*const load)(void**, const void*) =
-      (int (*)(void**, const void*))driver_function("cuModuleLoadData");
-  int (*const find)(void**, void*, const char*) =
-      (int (*)(void**, void*, const char*))driver_function("cuModuleGetFunction");
+  int (*initialise)(unsigned);
+  int (*retain)(void**, int);
+  int (*set_current)(void*);
+  int (*load)(void**, const void*);
+  int (*find)(void**, void*, const char*);
+  look_up("cuInit", &initialise);
+  look_up("cuDevicePrimaryCtxRetain", &retain);
+  look_up("cuCtxSetCurrent", &set_current);
+  look_up("cuModuleLoadData", &load);
+  look_up("cuModuleGetFunction", &find);
   if (!initialise || !retain || !set_current || !load || !find) return -1;
   void *context = NULL, *module = NULL;
   int status = initialise(0);
@@ -126,8 +131,10 @@ static void fill_the_device(void) {
   uint64_t nanoseconds = 1000000;
   void* arguments[] = {&nanoseconds};
   void* kernel = NULL;
-  const launch_function launch = (launch_function)driver_function("cuLaunchKernel");
-  int (*const wait)(void) = (int (*)(void))driver_function("cuCtxSynchronize");
+  launch_function launch;
+  int (*wait)(void);
+  look_up("cuLaunchKernel", &launch);
+  look_up("cuCtxSynchronize", &wait);
   const int status = prepare(&kernel);
   if (status != 0 || launch == NULL || wait == NULL) {
     count(status != 0 ? status : -1);
