@@ -26,6 +26,7 @@ LOSSES = {"given_up": 1, "destroyed": 2, "fault": 3, "hung": 4}
 SEVERITIES = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 DRIVERS = {"nvidia": 1, "software": 2}
 GATES = {"none": 0, "before_driver": 1, "late": 2}
+ADOPTS = {"lazy": 1, "global": 2}
 NO_LIMIT = 2**64 - 1
 
 
@@ -291,7 +292,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ctxb_tenant_report_status": (c_uint32, [c_void_p, c_int32, c_int32]),
     "ctxb_tenant_force_loss": (c_int32, [c_void_p, c_int32, c_char_p]),
     "ctxb_tenant_enable_peer_access": (c_int32, [c_void_p, c_int32, c_int32]),
-    "ctxb_tenant_adopt": (c_int32, [c_void_p, c_char_p, c_void_p]),
+    "ctxb_tenant_adopt_with": (c_int32, [c_void_p, c_char_p, c_uint32, c_void_p]),
     "ctxb_library_symbol": (c_void_p, [c_void_p, c_char_p]),
     "ctxb_tenant_create_stream": (c_int32, [c_void_p, c_int32, c_void_p]),
     "ctxb_tenant_destroy_stream": (c_int32, [c_void_p, c_void_p]),

@@ -250,9 +250,9 @@ class Broker:
                 raise WrongStateError(f"the broker still has open tenants: {names}. Close them first")
             self._handle.close(_api.load().ctxb_broker_close)
             self._losses.end()
-            if self._records is not None:
-                self._records.destroy()
-                self._records = None
+            records, self._records = self._records, None
+        if records is not None:
+            records.destroy()  # without the lock, which a handler of the logger may want
 
     def close_all(self) -> None:
         """Closes the tenants that are still open, and then the broker."""
@@ -260,7 +260,7 @@ class Broker:
         with self._serial:
             for tenant in reversed(list(self._tenants)):
                 tenant.close()
-            self.close()
+        self.close()
 
     def __enter__(self) -> Broker:
         return self

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
+import sys
 import threading
 import weakref
 from ctypes import byref
@@ -14,8 +13,11 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Type
 
 from . import _api
 from ._errors import GuardError
+from ._process import forks
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._tenant import Tenant
 
 _logger = logging.getLogger("ctxbroker")
@@ -26,6 +28,7 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.token = object()  # a thread's number may be used again after its end
+        self.number = threading.get_native_id()
         self.innermost: Optional[Entered] = None
 
 
@@ -43,7 +46,12 @@ def _lasting_text(text: str) -> bytes:
 
 
 def _current_task() -> "Optional[asyncio.Task[Any]]":
-    return None if asyncio._get_running_loop() is None else asyncio.current_task()
+    module = sys.modules.get("asyncio")  # nobody has a task without it, and it takes long to import
+    running_loop = getattr(module, "_get_running_loop", None)
+    if module is None or running_loop is None or running_loop() is None:
+        return None
+    task: "Optional[asyncio.Task[Any]]" = module.current_task()
+    return task
 
 
 class Entered:
@@ -59,9 +67,9 @@ class Entered:
         self.tenant = tenant
         self.device = device
         self.outer = outer
-        self.process = os.getpid()
+        self._forks = forks()
         self.owner = _thread.token
-        self.thread = threading.get_native_id()
+        self.thread = _thread.number
         self.was_suspended = False
         self.task = _current_task()
         self._watch: Optional[asyncio.Handle] = None
@@ -80,6 +88,11 @@ class Entered:
             self.is_left = True
             self._leave(byref(self._frame))  # does nothing unless an interrupt came after the entry
             raise
+
+    @property
+    def is_copy(self) -> bool:
+        """True in a process that was forked inside the guard."""
+        return self._forks != forks()
 
     def __str__(self) -> str:
         return f"the guard of tenant {self.tenant.name} on device {self.device}"
@@ -111,7 +124,7 @@ class Entered:
         self.is_left = True
         if self._watch is not None:
             self._watch.cancel()
-        if self.process == os.getpid():  # else a copy of a fork, whose thread is in no context
+        if not self.is_copy:  # else its thread is in no context
             self._leave(byref(self._frame))
         if self.owner is _thread.token:
             _unlink(self)
@@ -122,11 +135,11 @@ class Entered:
         _logger.error("%s: %s", self.tenant.name, mistake, extra=_extra(self.tenant))
 
     def _mistake(self) -> Optional[str]:
-        if self.process != os.getpid():
+        if self.is_copy:
             return None
         if self.owner is not _thread.token:
             return (
-                f"{self} began on thread {self.thread} and ended on thread {threading.get_native_id()}. Thread "
+                f"{self} began on thread {self.thread} and ended on thread {_thread.number}. Thread "
                 f"{self.thread} leaves the context later. Leave a guard on the thread that entered it. Do not yield "
                 "inside a guard in a generator that another thread goes on with"
             )
@@ -146,7 +159,7 @@ class Entered:
     def __del__(self) -> None:
         # The thread has ended inside, or nobody can leave the guard any more.
         try:
-            if not self.is_left and self.process == os.getpid():
+            if not self.is_left and not self.is_copy:
                 self.is_left = True
                 self._leave(byref(self._frame))
         except Exception:  # also while the interpreter ends
@@ -161,7 +174,7 @@ def _innermost() -> Optional[Entered]:
     """Returns the guard that the calling thread is in. Other threads may have left some of its guards."""
     while _thread.innermost is not None:
         entered = _thread.innermost
-        if not entered.is_left and entered.process == os.getpid():
+        if not entered.is_left and not entered.is_copy:
             return entered
         _thread.innermost = entered.outer
     return None

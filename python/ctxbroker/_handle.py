@@ -11,6 +11,7 @@ from typing import Callable, ContextManager, Iterator, Optional, Type
 
 from . import _api
 from ._errors import ClosedError, ForkedError, WrongStateError
+from ._process import forks
 
 #: How long a close waits for calls of other threads, in seconds. Each of them ends sooner by itself.
 CALLS_TIMEOUT = 10.0
@@ -24,10 +25,12 @@ class Handle:
 
     def __init__(self, what: str, pointer: int, serial: "ContextManager[object]") -> None:
         self.what = what
-        self.process = os.getpid()
+        self._process = os.getpid()
+        self._forks = forks()
         self._serial = serial
         self._pointer: Optional[int] = pointer
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._calls = 0
         self._closer: Optional[int] = None  # the thread that closes it now
 
@@ -38,19 +41,19 @@ class Handle:
     @property
     def is_copy(self) -> bool:
         """True in a process that was forked after the handle was made."""
-        return self.process != os.getpid()
+        return self._forks != forks()
 
     def check_process(self) -> None:
         if self.is_copy:
             raise ForkedError(
-                f"{self.what} belongs to process {self.process}, and this process was forked from it. CUDA does not "
+                f"{self.what} belongs to process {self._process}, and this process was forked from it. CUDA does not "
                 'survive a fork. Start the process with exec, such as with multiprocessing\'s method "spawn", and open '
                 "a broker there"
             )
 
     def __enter__(self) -> int:
         self.check_process()  # first: another thread may have held the lock at the fork
-        with self._changed:
+        with self._lock:
             while self._closer is not None:
                 if self._closer == threading.get_ident():
                     raise WrongStateError(f"{self.what} is being closed")
@@ -63,7 +66,7 @@ class Handle:
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        with self._changed:
+        with self._lock:
             self._calls -= 1
             if self._closer is not None:
                 self._changed.notify_all()
@@ -78,7 +81,7 @@ class Handle:
     def close(self, function: Callable[[int], int]) -> None:
         """Calls `function`. After an error, the handle is still open. Closing a closed handle does nothing."""
         self.check_process()
-        with self._changed:
+        with self._lock:
             if self._pointer is None:
                 return
             if self._closer is not None:
@@ -96,6 +99,6 @@ class Handle:
             _api.check(function(pointer))  # without the lock: it may take seconds
             self._pointer = None
         finally:
-            with self._changed:
+            with self._lock:
                 self._closer = None
                 self._changed.notify_all()

@@ -68,9 +68,18 @@ class Losses:
 
     def deliver(self) -> None:
         """Calls the callbacks. Raises the first of their exceptions after all of them, and logs the others."""
-        raised: List[BaseException] = []
-        while self._interrupts:
-            raised.append(self._interrupts.popleft())
+        raised: List[BaseException] = list(self._interrupts)
+        self._interrupts.clear()
+        try:
+            self._call(raised)
+        except BaseException:  # an interrupt of a callback; what is left waits for the next poll
+            self._log(raised)
+            raise
+        self._log(raised[1:])
+        if raised:
+            raise raised[0]
+
+    def _call(self, raised: List[BaseException]) -> None:
         while self._waiting:
             try:
                 on_loss, loss = self._waiting.popleft()
@@ -80,10 +89,10 @@ class Losses:
                 on_loss(loss)
             except Exception as error:
                 raised.append(error)
-        for further in raised[1:]:
-            _logger.error("a loss callback raised an exception", exc_info=further)
-        if raised:
-            raise raised[0]
+
+    def _log(self, errors: List[BaseException]) -> None:
+        for error in errors:
+            _logger.error("a loss callback raised an exception", exc_info=error)
 
     def end(self) -> None:
         """Forgets the callbacks. The broker is closed, or was not opened."""

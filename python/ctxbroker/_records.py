@@ -12,13 +12,13 @@ from __future__ import annotations
 import atexit
 import ctypes
 import logging
-import os
 import threading
 import weakref
 from ctypes import byref, c_void_p
 from typing import Optional
 
 from . import _api
+from ._process import forks
 
 #: So many records wait at most. Further ones are counted.
 CAPACITY = 8192
@@ -31,7 +31,7 @@ class Records:
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._process = os.getpid()
+        self._forks = forks()
         self._queue = c_void_p()
         self._taking = threading.RLock()  # a handler of the logger may poll the broker
         self._stopping = False
@@ -93,13 +93,13 @@ class Records:
 
     def flush(self) -> None:
         """Logs what has been recorded so far."""
-        if self._process == os.getpid():
+        if self._forks == forks():
             while self._take(timeout_ms=0):
                 pass
 
     def stop(self) -> None:
         """Logs all, and ends the thread. The queue stays: the broker may still add to it."""
-        if self._process != os.getpid():
+        if self._forks != forks():
             return
         _running.discard(self)
         self._stopping = True
@@ -111,7 +111,7 @@ class Records:
     def destroy(self) -> None:
         """Ends it. The broker is closed, or was not opened."""
         self.stop()
-        if self._process == os.getpid() and self._queue:
+        if self._forks == forks() and self._queue:
             if self._thread is None or not self._thread.is_alive():
                 _api.load().ctxb_record_queue_destroy(self._queue)
             self._queue = c_void_p()

@@ -216,14 +216,21 @@ class Tenant:
 
     # ---- Libraries, memory and streams ----
 
-    def adopt(self, path: Union[str, "os.PathLike[str]"]) -> Library:
+    def adopt(self, path: Union[str, "os.PathLike[str]"], mode: int = os.RTLD_NOW) -> Library:
         """Loads a library for the tenant, with its constructors inside a guard. Its code is then the tenant's.
 
-        Adopt the file of an extension module before the module is imported.
+        Adopt the file of an extension module before the module is imported. The code of a library that is in the
+        process already becomes the tenant's from now on, or a record says why not.
+
+        :param mode: as for ctypes.CDLL: os.RTLD_NOW or os.RTLD_LAZY, perhaps with os.RTLD_GLOBAL.
         """
+        if mode & ~(os.RTLD_NOW | os.RTLD_LAZY | os.RTLD_GLOBAL):
+            raise InvalidArgumentError(f"mode is {mode}; it can be os.RTLD_NOW or os.RTLD_LAZY, with os.RTLD_GLOBAL")
+        flags = 0 if mode & os.RTLD_NOW or not mode & os.RTLD_LAZY else _api.ADOPTS["lazy"]
+        flags |= _api.ADOPTS["global"] if mode & os.RTLD_GLOBAL else 0
         library = c_void_p()
         with self._handle.alone() as pointer:
-            _api.check(_api.load().ctxb_tenant_adopt(pointer, os.fsencode(path), byref(library)))
+            _api.check(_api.load().ctxb_tenant_adopt_with(pointer, os.fsencode(path), flags, byref(library)))
         return Library(self, pathlib.Path(path), library.value)
 
     def allocate(self, size: int, device: Optional[int] = None) -> DeviceMemory:

@@ -89,6 +89,7 @@ class ApiTest(unittest.TestCase):
             ("CTXB_LOG_", _api.SEVERITIES),
             ("CTXB_DRIVER_", _api.DRIVERS),
             ("CTXB_GATE_", _api.GATES),
+            ("CTXB_ADOPT_", _api.ADOPTS),
         ]:
             expected.update({prefix + name.upper(): value for name, value in names.items()})
         measured = self.evaluate(list(expected))

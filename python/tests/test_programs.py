@@ -10,10 +10,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from typing import List
 
 from ctxbroker import _files, _programs
-from support import run
+from support import fixture
 
 
 def program(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -81,17 +80,55 @@ class RunTest(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (125, ""))
             self.assertIn("ctxb-run is missing", done.stderr)
 
-    def test_script_runs_protected(self) -> None:
+    def needs_ctxb_run(self) -> None:
         if not (_files.home() / "bin" / "ctxb-run").exists():
             self.skipTest("ctxb-run is not in this package")
-        code = (
-            "import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); "
-            "print(cuda.cuInit(0), hasattr(cuda, 'ctxb_gate_get'))"
-        )
+
+    def test_script_runs_with_the_gate_under_each_name_of_the_driver(self) -> None:
+        self.needs_ctxb_run()
+        code = """if True:
+            import ctypes
+            for name in ("libcuda.so.1", "libcuda.so"):
+                print(hasattr(ctypes.CDLL(name), "ctxb_gate_get"), ctypes.CDLL(name).cuInit(0))
+            gates = {line.split()[-1] for line in open("/proc/self/maps") if "ctxbroker_gate.so" in line or "cuda.so.1" in line}
+            print(len(gates))
+        """
         done = program("run", "-c", code)
-        self.assertEqual((done.returncode, done.stdout), (0, "0 True\n"), done.stderr)
+        self.assertEqual((done.returncode, done.stdout), (0, "True 0\nTrue 0\n1\n"), done.stderr)
         done = program("run", "-c", "raise SystemExit(9)")
         self.assertEqual(done.returncode, 9, done.stderr)
+
+    def test_library_of_a_script_is_its_tenant_s_without_any_call(self) -> None:
+        self.needs_ctxb_run()
+        library = fixture("attacks_linked.so")
+        code = """if True:
+            import ctypes, sys
+            library = ctypes.CDLL(sys.argv[1])
+            for name in (b"leak_memory", b"release"):
+                library.ctxb_test_attack(name, ctypes.create_string_buffer(256))
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "report.json"
+            tenant = ["--tenant", "bad=*/attacks_linked.so@private", "--report", str(report)]
+            done = program("run", *tenant, "-c", code, library)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            (bad,) = [one for one in json.loads(report.read_text())["tenants"] if one["name"] == "bad"]
+        self.assertEqual((bad["strikes"], bad["leases"][0]["kind"]), (7, "private"), bad)
+        self.assertIn("bad", done.stderr)  # the summary
+
+    def test_script_may_open_a_broker_of_its_own(self) -> None:
+        self.needs_ctxb_run()
+        library = fixture("attacks_linked.so")
+        code = """if True:
+            import ctypes, sys, ctxbroker
+            with ctxbroker.open(logger=None) as broker:
+                library = ctypes.CDLL(sys.argv[1])
+                library.ctxb_test_attack(b"release", ctypes.create_string_buffer(256))
+                print("OWN", broker.tenant("bad").strikes, broker.gate.mode)
+        """
+        done = program("run", "--tenant", "bad=*/attacks_linked.so", "-c", code, library)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("OWN 8 before_driver", done.stdout)
 
 
 class DoctorTest(unittest.TestCase):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import os
 import socket
@@ -132,6 +133,40 @@ class LibraryTest(BrokerTest):
     def test_file_that_is_no_library_is_refused_in_the_loader_s_words(self) -> None:
         with self.assertRaisesRegex(ctxbroker.Error, "ELF|header"):
             self.broker.tenant("one").adopt(__file__)
+
+    def test_mode_is_that_of_the_loader(self) -> None:
+        tenant = self.broker.tenant("one")
+        with self.assertRaisesRegex(ctxbroker.InvalidArgumentError, "mode is"):
+            tenant.adopt(fixture("attacks_linked.so"), mode=os.RTLD_NODELETE)
+        name = "ctxb_test_allocate_on_own_thread"
+        tenant.adopt(fixture("attacks_linked.so"), mode=os.RTLD_LAZY)
+        self.assertFalse(hasattr(ctypes.CDLL(None), name))
+        tenant.adopt(fixture("attacks_dlsym.so"), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+        self.assertTrue(hasattr(ctypes.CDLL(None), name))
+
+    def test_pattern_of_the_policy_gives_a_library_to_its_tenant(self) -> None:
+        policy = {
+            "libraries": [{"match": "*/attacks_linked.so", "tenant": "bad"}, {"match": "*/nothing.so", "tenant": "none"}]
+        }
+        done = run(
+            """
+            import ctypes, json, sys
+            import ctxbroker
+            from support import attack_of
+            with ctxbroker.open(policy=sys.argv[2], logger=None) as broker:
+                library = ctypes.CDLL(sys.argv[1])  # as any code opens it
+                attack_of(ctypes.cast(library.ctxb_test_attack, ctypes.c_void_p).value)("release")
+                bad = broker.tenant("bad")
+                metrics = broker.metrics()
+                print("STRIKES", bad.strikes, [one["tenant_name"] for one in metrics["libraries"]],
+                      metrics["unmatched_patterns"])
+                host = next(one for one in metrics["tenants"] if one["name"] == "host")
+                print("HOST", host["strikes"])
+            """,
+            fixture("attacks_linked.so"),
+            json.dumps({"schema": "ctxbroker.policy/1", **policy}),
+        )
+        self.assertIn("STRIKES 8 ['bad'] ['*/nothing.so']\nHOST 0\n", done.stdout, done.stderr)
 
     def test_what_a_library_does_counts_as_its_tenant_s(self) -> None:
         bad, good = self.broker.tenant("bad"), self.broker.tenant("good")
@@ -264,6 +299,23 @@ class LossTest(BrokerTest):
         self.assertIn("KeyError: 'two'", logs.output[0])
         self.assertEqual([loss.tenant for loss in self.losses], ["three"])
         self.broker.poll()  # nothing is left
+
+    def test_interrupt_of_a_callback_hides_no_other_exception(self) -> None:
+        def fails(loss: ctxbroker.Loss) -> None:
+            raise KeyError(loss.tenant)
+
+        def interrupts(loss: ctxbroker.Loss) -> None:
+            raise KeyboardInterrupt
+
+        for name, on_loss in [("one", fails), ("two", interrupts), ("three", self.losses.append)]:
+            tenant = self.broker.tenant(name, on_loss=on_loss)
+            tenant.lease()
+            tenant.force_loss("a test")
+        with self.assertLogs("ctxbroker", logging.ERROR) as logs, self.assertRaises(KeyboardInterrupt):
+            self.broker.poll()
+        self.assertIn("KeyError: 'one'", logs.output[0])
+        self.broker.poll()
+        self.assertEqual([loss.tenant for loss in self.losses], ["three"])
 
     def test_host_s_own_tenant_has_a_callback_too(self) -> None:
         with ctxbroker.open(logger=None, host_on_loss=self.losses.append, host_lease="private") as broker:

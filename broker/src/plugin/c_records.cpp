@@ -9,14 +9,15 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <string>
+#include <utility>
 
 #include "plugin/c_host.hpp"
 
 namespace {
 
 using ctxbroker::detail::answered;
-using ctxbroker::detail::check_argument;
 using ctxbroker::detail::give;
 
 struct Entry {
