@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -62,29 +63,51 @@ static void take_out(char* list, const char* entry, const char* separators) {
   *to = '\0';
 }
 
-static void take_out_of(const char* variable, const char* file, const char* separators) {
-  char* list = getenv(variable);
-  char entry[PATH_MAX + 64];
-  snprintf(entry, sizeof entry, "%s%s", folder, file);
+/* The variable's value, in its place. Not by getenv and unsetenv: programs such as bash have
+ * functions of these names, for an environment of their own that they have not read yet. */
+static char** find_variable(const char* name) {
+  const size_t length = strlen(name);
+  char** one = environ;
+  while (one != NULL && *one != NULL &&
+         (strncmp(*one, name, length) != 0 || (*one)[length] != '=')) {
+    ++one;
+  }
+  return one != NULL && *one != NULL ? one : NULL;
+}
+
+static char* value_of(const char* name) {
+  char** variable = find_variable(name);
+  return variable != NULL ? *variable + strlen(name) + 1 : NULL;
+}
+
+static void remove_variable(const char* name) {
+  for (char** one = find_variable(name); one != NULL && *one != NULL; ++one) one[0] = one[1];
+}
+
+static void take_out_of(const char* variable, const char* entry, const char* separators) {
+  char* list = value_of(variable);
   if (list == NULL) return;
   take_out(list, entry, separators);
-  if (*list == '\0') unsetenv(variable);
+  if (*list == '\0') remove_variable(variable);
+}
+
+/* An own file or folder, by its path. */
+static void take_own_out_of(const char* variable, const char* file, const char* separators) {
+  char entry[PATH_MAX + 64];
+  snprintf(entry, sizeof entry, "%s%s", folder, file);
+  take_out_of(variable, entry, separators);
 }
 
 /* The programs that this one starts run without us. */
 static void leave_environment(void) {
-  for (const char* const* file =
-           (const char* const[]){"/ctxbroker_launch.so", "/ctxbroker_gate.so", NULL};
-       *file != NULL; ++file) {
-    take_out_of("LD_PRELOAD", *file, ": ");
-    char* list = getenv("LD_PRELOAD");
-    if (list == NULL) continue;
-    take_out(list, *file + 1, ": "); /* found in LD_LIBRARY_PATH */
-    if (*list == '\0') unsetenv("LD_PRELOAD");
+  static const char* const files[] = {"/ctxbroker_launch.so", "/ctxbroker_gate.so"};
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+    take_own_out_of("LD_PRELOAD", files[i], ": ");
+    take_out_of("LD_PRELOAD", files[i] + 1, ": "); /* found in LD_LIBRARY_PATH */
   }
-  take_out_of("LD_LIBRARY_PATH", "/gate", ":;");
-  take_out_of("LD_LIBRARY_PATH", "", ":;");
-  unsetenv("CTXBROKER_RUN");
+  take_own_out_of("LD_LIBRARY_PATH", "/gate", ":;");
+  take_own_out_of("LD_LIBRARY_PATH", "", ":;");
+  remove_variable("CTXBROKER_RUN");
 }
 
 /* ---- the start ------------------------------------------------------------------------------- */
@@ -105,8 +128,8 @@ __attribute__((constructor)) static void prepare(void) {
   static int is_prepared = 0;
   if (is_prepared) return;
   is_prepared = 1;
-  const char* settings = secure_getenv("CTXBROKER_RUN");
-  if (settings == NULL) return;
+  const char* settings = value_of("CTXBROKER_RUN");
+  if (settings == NULL || getauxval(AT_SECURE) != 0) return;
   start.settings = strdup(settings);
   struct stat status;
   if (fstat(STDERR_FILENO, &status) == 0) {
@@ -116,7 +139,7 @@ __attribute__((constructor)) static void prepare(void) {
   }
   find_folder();
   static const char no_children[] = "{\"children\":false";
-  if (start.settings != NULL && strncmp(settings, no_children, sizeof no_children - 1) == 0) {
+  if (start.settings != NULL && strncmp(start.settings, no_children, sizeof no_children - 1) == 0) {
     leave_environment();
   }
 }

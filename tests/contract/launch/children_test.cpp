@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs that the program starts, processes that it forks, and programs that it becomes.
+#include <filesystem>
+
 #include "run.hpp"
 
 namespace ctxbroker::launch::test {
@@ -48,6 +50,14 @@ TEST_F(RunTest, StartedProgramIsNotCoveredWithoutChildren) {
   const auto covered =
       run_program({}, {"start=broker=" + own_library("ctxbroker_launch.so")}).output;
   EXPECT_THAT(covered, HasSubstr("broker: in the process\n"));
+}
+
+// bash has functions getenv and unsetenv of its own.
+TEST_F(RunTest, ProgramWithAnEnvironmentOfItsOwnLeavesNothingOfUsToItsPrograms) {
+  if (!std::filesystem::exists("/bin/bash")) GTEST_SKIP() << "no bash";
+  const std::string print = "env | grep -E 'lib/ctxbroker|CTXBROKER_RUN' || echo nothing";
+  EXPECT_EQ(run({"--children=no", "/bin/bash", "-c", print}).output, "nothing\n");
+  EXPECT_THAT(run({"/bin/bash", "-c", print}).output, HasSubstr("CTXBROKER_RUN={"));
 }
 
 TEST_F(RunTest, OtherPreloadedLibrariesStayWithoutChildren) {
