@@ -92,6 +92,9 @@ std::string check_text(const Options& options, const Settings& settings, const R
   text += "children   " + children_text(settings) + "\n";
   text += "output     " + output_text(settings) + "\n";
   text += "not held   " + std::string(limits) + "\n";
+  if (const std::string driver = driver_path_in(program.path); !driver.empty()) {
+    text += "careful    the program holds the path of a driver: " + driver + "\n";
+  }
   return text;
 }
 

@@ -14,6 +14,8 @@
 namespace ctxbroker::launch {
 namespace {
 
+constexpr std::size_t most_settings = 120'000;  // Linux allows 131,071 bytes for a variable
+
 std::string value_of(const char* name) {
   const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): one thread
   return value != nullptr ? value : "";
@@ -87,7 +89,13 @@ std::vector<std::string> make_environment(const OwnFiles& files, const Settings&
   set(variables, "LD_PRELOAD", put_in_front(preloaded, value_of("LD_PRELOAD"), ": "));
   set(variables, "LD_LIBRARY_PATH", put_in_front(folders, value_of("LD_LIBRARY_PATH"), ":;"));
   if (settings.driver) set(variables, "CTXBROKER_DRIVER", to_string(*settings.driver));
-  set(variables, settings_variable, to_text(settings));
+  const std::string text = to_text(settings);
+  if (text.size() > most_settings) {
+    throw Failure(ExitCode::failed,
+                  "the policy is too large for the environment of a process, which can hold " +
+                      std::to_string(most_settings) + " bytes of it; use fewer entries");
+  }
+  set(variables, settings_variable, text);
   return variables;
 }
 

@@ -36,7 +36,7 @@ Settings make_settings(const Options& options, const RunPolicy& policy) {
   settings.log = options.log;
   settings.verbose = options.verbose;
   settings.driver = options.driver;
-  settings.command = options.command;
+  settings.command = shortened(options.command);
   return settings;
 }
 

@@ -131,6 +131,7 @@ int count_own(int argc, const char* const* argv) {
                                            [&](const auto& one) { return one.name == name; });
     if (known == known_options.end()) {
       std::vector<std::string> names;
+      names.reserve(known_options.size());
       for (const KnownOption& one : known_options) names.emplace_back(one.name);
       refuse("there is no option " + std::string(name) + guess(std::string(name), names) +
              "; options of the program stand behind it");
@@ -190,6 +191,9 @@ TenantOption parse_tenant(const std::string& text) {
     refuse(where + ": \"" + tenant.name +
            "\" is no tenant's name; a name looks like torch or com.example.name and consists of "
            "letters, digits, '-', '_' and '.'");
+  }
+  if (tenant.name == "host") {
+    refuse(where + ": \"host\" stands for all code that is no tenant's; use another name");
   }
   // A path may have a '@' too. A lease has no character that is special in paths and patterns.
   if (const std::size_t at = tenant.glob.rfind('@'); at != std::string::npos) {

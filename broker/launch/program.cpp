@@ -18,6 +18,7 @@
 
 #include "exit_code.hpp"
 #include "image/elf.hpp"
+#include "observe/regular_file.hpp"
 
 namespace ctxbroker::launch {
 namespace {
@@ -207,8 +208,8 @@ std::string find_program(const std::string& name) {
     return name;
   }
   std::string not_executable;
-  for (const std::string& folder : search_path()) {
-    const std::string path = folder + "/" + name;
+  for (std::string path : search_path()) {
+    path.append("/").append(name);
     if (is_runnable(path)) return path;
     std::error_code ignored;
     if (not_executable.empty() && std::filesystem::is_regular_file(path, ignored)) {
@@ -222,6 +223,17 @@ std::string find_program(const std::string& name) {
   throw Failure(ExitCode::not_found,
                 name + ": there is no such program in the folders of PATH" +
                     (is_here ? "; for the file in this folder, write ./" + name : ""));
+}
+
+std::string driver_path_in(const std::string& file) {
+  constexpr std::size_t most = std::size_t{64} << 20;
+  const std::string bytes = detail::read_regular_file(file, most).bytes;
+  const std::size_t at = bytes.find("/libcuda.so");
+  if (at == std::string::npos) return {};
+  const std::size_t before = bytes.rfind('\0', at);
+  const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+  const std::string path = bytes.substr(begin, bytes.find('\0', at) - begin);
+  return path.size() < 4096 && path.front() == '/' ? path : "";
 }
 
 Program examine_program(const std::string& path) {

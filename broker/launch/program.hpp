@@ -21,4 +21,8 @@ std::string find_program(const std::string& name);
 // (cannot_run), which says why it cannot be executed or protected, and what to do instead.
 Program examine_program(const std::string& path);
 
+// Returns a path of a driver that the program's file holds, as one that opens the driver by its
+// path does. Empty: it holds none.
+std::string driver_path_in(const std::string& file);
+
 }  // namespace ctxbroker::launch

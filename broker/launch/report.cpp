@@ -217,7 +217,9 @@ std::string summary_text(const RunFacts& facts, bool all) {
                        " that hung work still used at exit");
   }
   for (const std::string& pattern : unmatched(facts)) {
-    add_line(text, "the pattern " + pattern + " has matched no library");
+    add_line(text, pattern == "*" ? "no package brings CUDA code of its own, so there is no tenant "
+                                    "for one"
+                                  : "the pattern " + pattern + " has matched no library");
   }
   if (all && !has_news(facts)) {
     add_line(text, "nothing was refused or lost");

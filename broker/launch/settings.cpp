@@ -21,6 +21,21 @@ std::optional<Severity> parse_severity(const std::string& text) noexcept {
   return std::nullopt;
 }
 
+std::vector<std::string> shortened(const std::vector<std::string>& command) {
+  constexpr std::size_t most = 8192;
+  std::vector<std::string> kept;
+  std::size_t bytes = 0;
+  for (const std::string& word : command) {
+    bytes += word.size() + 1;
+    if (bytes > most) {
+      kept.emplace_back("...");
+      break;
+    }
+    kept.push_back(word);
+  }
+  return kept;
+}
+
 std::string to_text(const Settings& settings) {
   Json json{{"children", settings.children},
             {"schema", schema},

@@ -24,8 +24,13 @@ struct Settings {
   std::optional<Severity> log;  // the least severity that is printed; unset: no record is
   bool verbose = false;
   std::optional<DriverChoice> driver;
-  std::vector<std::string> command;  // the program, as it was named, and its arguments
+  std::vector<std::string>
+      command;  // the program, as it was named, and its arguments: see shortened
 };
+
+// Returns the beginning of a command that is too long for a variable of the environment. The last
+// word is "..." then.
+std::vector<std::string> shortened(const std::vector<std::string>& command);
 
 // `children` is the first member: ctxbroker_launch.so, which reads no JSON, looks at that.
 std::string to_text(const Settings& settings);

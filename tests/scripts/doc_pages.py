@@ -30,6 +30,7 @@ from doc_blocks import blocks, matches
 
 troubleshooting = "docs/troubleshooting.md"
 builds = "builds ctxbroker, as this test's caller did"
+strangers = "needs a GPU and other people's packages"
 measures = "repeats a measurement, on a GPU or for minutes"
 oracle = "scripts.graph_oracle runs these graphs, on files that it makes"
 
@@ -40,6 +41,9 @@ not_run = {
     ("docs/python.md", "tools/wheel"): builds,
     ("tests/README.md", ""): builds,
     ("CONTRIBUTING.md", ""): builds,
+    ("docs/any_program.md", "~/vs/bin"): strangers,
+    ("docs/any_program.md", "train.py"): strangers,
+    ("tests/strangers/README.md", ""): strangers,
     ("plugin_sdk/template/README.md", ""): "tests/consumer/template_test.sh does what this page says",
     ("docs/embedding.md", "halfwhite.c"): "tests/consumer builds and runs painter, without a toolkit's library of the driver",
     ("docs/runtime_functions.md", ""): "needs a GPU, and writes that page",

@@ -16,7 +16,7 @@ packages_fetch=(python3-pip ca-certificates) # pip fetches NVIDIA's wheels over 
 # compilers: headers have to compile with them. FFmpeg and GStreamer: their CUDA code runs as a tenant.
 packages_lint=(clang-format clang-tidy dpkg-dev lintian mmdebstrap abigail-tools
   clang gcc-mingw-w64-x86-64-posix g++-mingw-w64-x86-64-posix
-  libavutil-dev gstreamer1.0-plugins-base gstreamer1.0-plugins-bad)
+  libavutil-dev gstreamer1.0-plugins-base gstreamer1.0-plugins-bad gstreamer1.0-tools)
 packages_bundle=(patchelf)
 packages_docs=(doxygen python3-venv) # pip fetches the rest of what builds the manual
 

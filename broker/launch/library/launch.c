@@ -22,19 +22,21 @@ static ctxb_run_start start = {.size = sizeof start};
 
 static void fail(const char* format, ...) __attribute__((format(printf, 1, 2), noreturn));
 static void fail(const char* format, ...) {
-  char text[PATH_MAX + 512];
-  const int begin = snprintf(text, sizeof text,
-                             "ctxb-run: error: the process was ended before its first call of the "
-                             "CUDA driver: ");
+  char why[PATH_MAX + 512];
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(text + begin, sizeof text - (size_t)begin - 1, format, arguments);
+  vsnprintf(why, sizeof why, format, arguments);
   va_end(arguments);
-  strcat(text, "\n");
+  char text[sizeof why + 128];
+  const int bytes = snprintf(text, sizeof text,
+                             "ctxb-run: error: the process was ended before its first call of the "
+                             "CUDA driver: %s\n",
+                             why);
   struct stat now;
-  if (start.has_standard_error && fstat(STDERR_FILENO, &now) == 0 && now.st_dev == start.device &&
-      now.st_ino == start.inode && write(STDERR_FILENO, text, strlen(text)) < 0) {
-    _exit(ctxb_run_exit_code);
+  const int is_still_there = start.has_standard_error && fstat(STDERR_FILENO, &now) == 0 &&
+                             now.st_dev == start.device && now.st_ino == start.inode;
+  if (is_still_there && write(STDERR_FILENO, text, (size_t)bytes) < 0) {
+    _exit(ctxb_run_exit_code); /* nobody can be told */
   }
   _exit(ctxb_run_exit_code);
 }

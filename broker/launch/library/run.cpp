@@ -51,7 +51,9 @@ class Notes {
 class Run {
  public:
   explicit Run(const ctxb_run_start& start)
-      : standard_error_(start), settings_(parse_settings(start.settings)) {}
+      : standard_error_(start), settings_(parse_settings(start.settings)) {
+    if (pid_ != settings_.pid) standard_error_.name_process(pid_);
+  }
 
   // Opens the broker, unless there is no device. False: standard error says why not.
   bool open();
@@ -74,7 +76,7 @@ class Run {
   template <typename Write>
   void write_file(Write&& write) noexcept;
 
-  const StandardError standard_error_;
+  StandardError standard_error_;
   const Settings settings_;
   const pid_t pid_ = ::getpid();
   Notes notes_;

@@ -39,11 +39,11 @@ class WithoutSigpipe {
   bool was_pending_ = false;
 };
 
-std::string with_name(std::string_view text) {
+std::string with_name(const std::string& name, std::string_view text) {
   std::string lines;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
-    lines.append("ctxb-run: ").append(text.substr(0, end)).append("\n");
+    lines.append(name).append(text.substr(0, end)).append("\n");
     if (end == std::string_view::npos) break;
     text.remove_prefix(end + 1);
   }
@@ -72,7 +72,7 @@ void StandardError::print(const std::string& text) const noexcept {
   try {
     if (is_still_there()) {
       const WithoutSigpipe none;
-      write_all(with_name(text));
+      write_all(with_name(name_, text));
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the line is lost
   }

@@ -50,17 +50,19 @@ class HostsLibrary {
   ~HostsLibrary() { dlclose(library_); }
   HostsLibrary(const HostsLibrary&) = delete;
   HostsLibrary& operator=(const HostsLibrary&) = delete;
-  // On a new thread of the test's, where nothing is current.
+  // These run on a new thread of the test's, where nothing is current.
   unsigned long long allocate(std::size_t bytes) const {
     unsigned long long address = 0;
     std::thread([&] { address = function<allocate_function>(ALLOCATE)(bytes); }).join();
     return address;
   }
+  int attack(const char* name, const AttackTarget& target) const {
+    int status = 0;
+    std::thread([&] { status = function<attack_function>(ATTACK)(name, &target); }).join();
+    return status;
+  }
   unsigned long long allocate_on_own_thread(std::size_t bytes) const {
     return function<allocate_function>(ALLOCATE_ON_OWN_THREAD)(bytes);
-  }
-  int attack(const char* name, const AttackTarget& target) const {
-    return function<attack_function>(ATTACK)(name, &target);
   }
 
  private:

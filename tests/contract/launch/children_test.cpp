@@ -5,12 +5,10 @@
 namespace ctxbroker::launch::test {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 TEST_F(RunTest, StartedProgramIsCoveredAndReportsToAFileOfItsOwn) {
@@ -18,6 +16,8 @@ TEST_F(RunTest, StartedProgramIsCoveredAndReportsToAFileOfItsOwn) {
                                  {"use", "start=use,reset,look", "reset", "look"});
   EXPECT_EQ(ended.output,
             "use: 0\nuse: 0\nreset: 800\nmemory: whole\nchild: 0\nreset: 800\nmemory: whole\n");
+  EXPECT_THAT(ended.errors, ContainsRegex("ctxb-run\\[[0-9]+\\]: the driver refused"));
+  EXPECT_THAT(ended.errors, HasSubstr("ctxb-run: the driver refused"));
   EXPECT_THAT(folder.names(),
               UnorderedElementsAre("report.json", MatchesRegex("report\\.[0-9]+\\.json")));
   const auto first = report();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A program that knows nothing of the broker. Its arguments are deeds, which it does one after the
  * other. It finds the driver by its name, as the runtime library does. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,9 +16,11 @@
 
 #pragma GCC diagnostic ignored "-Wpedantic"
 
+static const char* driver_name = "libcuda.so.1";
+
 static void* driver(void) {
   static void* library = NULL;
-  if (library == NULL) library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (library == NULL) library = dlopen(driver_name, RTLD_NOW);
   if (library == NULL) {
     printf("no driver: %s\n", dlerror());
     exit(9);
@@ -46,6 +47,9 @@ static void use(void) {
   if (status == 0) {
     status = CALL("cuMemsetD32_v2", (uint64_t, unsigned, size_t), memory, 0x1234, 16);
   }
+  /* A library may make another context current, in which later calls wait for no work of this one.
+   */
+  if (status == 0) status = CALL("cuStreamSynchronize", (void*), NULL);
   say("use", status);
 }
 
@@ -155,9 +159,10 @@ int main(int argc, char** argv) {
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 9;
   for (int i = 1; i < argc; ++i) {
     const char* deed = argv[i];
-    const char* value = strchr(deed, '=');
-    const size_t length = value != NULL ? (size_t)(value++ - deed) : strlen(deed);
+    const size_t length = strcspn(deed, "=");
+    const char* value = deed[length] == '=' ? deed + length + 1 : "";
 #define IS(name) (length == strlen(name) && strncmp(deed, name, length) == 0)
+    if (IS("driver")) driver_name = value;
     if (IS("use")) use();
     if (IS("reset")) reset();
     if (IS("release")) release_all();

@@ -76,7 +76,7 @@ ChildResult RunTest::run_alone(const std::vector<std::string>& deeds) const {
 }
 
 nlohmann::json RunTest::report(const std::string& name) const {
-  const auto json = nlohmann::json::parse(read_bytes(folder / name));
+  auto json = nlohmann::json::parse(read_bytes(folder / name));
   const auto schema = nlohmann::json::parse(fixtures::run_report_schema);
   EXPECT_TRUE(is_valid(json, schema, schema)) << json.dump(2);
   return json;

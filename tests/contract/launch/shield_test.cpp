@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Without tenants: the shield, and what is told of it.
 #include "run.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker::launch::test {
 namespace {
@@ -117,6 +118,24 @@ TEST_F(RunTest, FirstCallInAConstructorBeforeMainIsCovered) {
   const auto ended = run_program({"--report", at("report.json")}, {"use", "reset", "look"},
                                  {{"LD_PRELOAD", neighbour("launch_neighbour_at_load")}});
   EXPECT_EQ(ended.output, "use: 0\nreset: 800\nmemory: whole\n");
+}
+
+TEST_F(RunTest, DriverByItsOtherNameIsTheGate) {
+  const auto ended = run_program({}, {"driver=libcuda.so", "use", "reset", "look"});
+  EXPECT_EQ(ended.output, "use: 0\nreset: 800\nmemory: whole\n");
+}
+
+// --check says so.
+TEST_F(RunTest, DriverByItsAbsolutePathIsNotHeld) {
+  if (!driver_is_software()) GTEST_SKIP() << "knows the path of the software device only";
+  const std::string path = (software_device_folder() / "libcuda.so.1").string();
+  const auto ended = run_program({}, {"driver=" + path, "use", "reset", "look"});
+  EXPECT_EQ(ended.output, "use: 0\nreset: 0\nmemory: DAMAGED\n");
+}
+
+TEST_F(RunTest, LongCommandLineIsPassedOn) {
+  const std::vector<std::string> deeds(20'000, "nothing-to-do");
+  EXPECT_EQ(run_program({}, deeds).exit_code, 0);
 }
 
 TEST_F(RunTest, ThePreloadedLibrariesOfTheUserStay) {

@@ -5,13 +5,13 @@
 
 #include <cstdlib>
 
+#include "exit_code.hpp"
 #include "settings.hpp"
 
 namespace ctxbroker::launch::test {
 namespace {
 
 using testing::Contains;
-using testing::HasSubstr;
 using testing::StartsWith;
 
 TEST(LaunchEnvironmentTest, EntriesStandInFrontAndOnlyOnce) {
@@ -77,6 +77,23 @@ TEST(LaunchSettingsTest, BeginWithWhatIsSaidOfChildren) {
   EXPECT_THAT(to_text(settings), StartsWith("{\"children\":false,"));
   settings.children = true;
   EXPECT_THAT(to_text(settings), StartsWith("{\"children\":true,"));
+}
+
+// A variable of the environment is limited, and the program may be given more than that.
+TEST(LaunchSettingsTest, LongCommandIsCut) {
+  const std::vector<std::string> brief{"program", "x"};
+  EXPECT_EQ(shortened(brief), brief);
+  const std::vector<std::string> many(100'000, "argument");
+  const auto kept = shortened(many);
+  EXPECT_LT(kept.size(), 1'000);
+  EXPECT_EQ(kept.front(), "argument");
+  EXPECT_EQ(kept.back(), "...");
+}
+
+TEST(LaunchSettingsTest, PolicyThatIsTooLargeIsRefused) {
+  Settings settings;
+  settings.policy = "[\"" + std::string(200'000, 'x') + "\"]";
+  EXPECT_THROW(make_environment({}, settings), Failure);
 }
 
 TEST(LaunchSettingsTest, TextThatIsNoneOfTheirsIsRefused) {

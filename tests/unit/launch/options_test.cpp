@@ -8,7 +8,6 @@
 namespace ctxbroker::launch::test {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -74,6 +73,7 @@ TEST(LaunchOptionsTest, TenantWithoutAPartIsRefused) {
   expect_refused({"--tenant", "a b=*/a.so", "program"}, "is no tenant's name");
   expect_refused({"--tenant", "a..b=*/a.so", "program"}, "is no tenant's name");
   expect_refused({"--tenant", "*=*/a.so", "program"}, "is no tenant's name");
+  expect_refused({"--tenant", "host=*/a.so", "program"}, "use another name");
 }
 
 TEST(LaunchOptionsTest, PatternThatCanMatchNothingIsRefused) {

@@ -16,7 +16,6 @@ namespace ctxbroker::launch::test {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 Settings settings_of_a_run() {
   Settings settings;

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the programs here say to the script that started them: when their work begins, and what came out."""
+import json
+import os
+import pathlib
+import time
+
+
+def expect(condition, what):
+    if not condition:
+        raise SystemExit(f"WRONG {what}")
+
+
+def close(got, wanted, what, tolerance=1e-5):
+    expect(abs(got - wanted) <= tolerance * max(abs(wanted), 1e-6), f"{what}: {got!r} after {wanted!r} before")
+
+
+def begin():
+    """The program is warm. The neighbour begins now."""
+    print("BEGUN", flush=True)
+    if path := os.environ.get("CTXB_NEIGHBOUR_BEGIN"):
+        pathlib.Path(path).write_text("begun\n")
+
+
+def finish(**values):
+    print("RESULT " + json.dumps(values), flush=True)
+
+
+class Rounds:
+    """Counts rounds until the time is over. Its rate is that of the median of ten parts of the time, so that one
+    interruption does not decide it."""
+
+    def __init__(self, seconds, parts=10):
+        self.seconds, self.parts, self.count = seconds, parts, 0
+        self.rates = []
+
+    def __iter__(self):
+        begun = mark = time.monotonic()
+        counted = 0
+        while True:
+            yield self.count
+            self.count += 1
+            now = time.monotonic()
+            if now - mark >= self.seconds / self.parts:
+                self.rates.append((self.count - counted) / (now - mark))
+                mark, counted = now, self.count
+            if now - begun >= self.seconds:
+                return
+
+    @property
+    def rate(self):
+        return sorted(self.rates)[len(self.rates) // 2] if self.rates else 0
