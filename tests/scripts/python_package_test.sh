@@ -12,7 +12,11 @@ expect_err "is not a build folder"
 run "$CTXB_SOURCE/tools/wheel" --from
 expect_status 2
 
+litter="$CTXB_SOURCE/python/ctxbroker/.left_by_$$"
+trap 'rm -rf "$scratch" "$litter"' EXIT
+touch "$litter"
 run "$CTXB_SOURCE/tools/wheel" --from "$CTXB_BUILD" "$scratch/wheels"
+rm "$litter"
 expect_status 0
 wheel="$(echo "$scratch"/wheels/ctxbroker-*-py3-none-manylinux_2_*_x86_64.whl)"
 expect_file "$wheel"
@@ -29,12 +33,14 @@ cd "$scratch" # away from the sources
 run "$scratch/venv/bin/python" -c 'import ctxbroker; print(ctxbroker.__file__)'
 expect_out "$scratch/venv/lib"
 
-# Nothing of NVIDIA's, no library without a home, and no path of this machine.
+# Nothing of NVIDIA's, no library without a home, and nothing that lies about in the sources.
 installed="$(dirname "$out")"
 while read -r file; do
   run env -u LD_LIBRARY_PATH ldd "$file"
   if [[ "$out" == *"not found"* ]]; then failed "a library is missing for $file"; fi
 done < <(find "$installed" -type f \( -name '*.so*' -o -path '*/bin/*' \))
+run find "$installed" -name '.*' -o -type f ! -path '*/lib/*' ! -path '*/bin/*' ! -name '*.py' ! -name '*.pyc' ! -name py.typed
+[[ -z "$out" ]] || failed "the wheel has files that are not the package's"
 run find "$installed" -name 'libcudart*' -o -name 'libcublas*' -o -name 'libnv*'
 [[ -z "$out" ]] || failed "the wheel has files of NVIDIA's"
 
