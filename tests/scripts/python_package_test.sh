@@ -12,11 +12,7 @@ expect_err "is not a build folder"
 run "$CTXB_SOURCE/tools/wheel" --from
 expect_status 2
 
-litter="$CTXB_SOURCE/python/ctxbroker/.left_by_$$"
-trap 'rm -rf "$scratch" "$litter"' EXIT
-touch "$litter"
 run "$CTXB_SOURCE/tools/wheel" --from "$CTXB_BUILD" "$scratch/wheels"
-rm "$litter"
 expect_status 0
 wheel="$(echo "$scratch"/wheels/ctxbroker-*-py3-none-manylinux_2_*_x86_64.whl)"
 expect_file "$wheel"
