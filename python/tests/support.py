@@ -14,7 +14,7 @@ import subprocess
 import sys
 import textwrap
 import unittest
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 import ctxbroker
 
@@ -68,16 +68,27 @@ def attack_of(address: int) -> Any:
     return lambda name: function(name.encode(), ctypes.addressof(target))
 
 
-def run(code: str, *arguments: str, timeout: float = 120, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Runs Python code in a process of its own, with these tests on its path."""
+def start(code: str, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+    """Starts Python code in a process of its own, with these tests on its path."""
     paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *arguments],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout,
         env={**os.environ, "PYTHONPATH": paths, **environment},
     )
+
+
+def run(code: str, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Runs Python code in a process of its own."""
+    with start(code, *arguments, **environment) as process:
+        try:
+            output, errors = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 class BrokerTest(unittest.TestCase):
@@ -97,7 +108,3 @@ class BrokerTest(unittest.TestCase):
 
     def context_of(self, tenant: ctxbroker.Tenant, device: int = 0) -> int:
         return tenant.lease(device).context
-
-
-def lines(text: str) -> List[str]:
-    return text.strip().splitlines()

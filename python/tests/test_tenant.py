@@ -273,9 +273,10 @@ class LossTest(BrokerTest):
     def test_callback_may_use_the_broker_and_wait_for_a_thread_that_does(self) -> None:
         def on_loss(loss: ctxbroker.Loss) -> None:
             tenant.lease()
-            thread = threading.Thread(target=lambda: self.losses.append(loss) or self.broker.metrics() and None)
+            thread = threading.Thread(target=self.broker.metrics)
             thread.start()
             thread.join()
+            self.losses.append(loss)
             tenant.close()
 
         tenant = self.broker.tenant("one", on_loss=on_loss)

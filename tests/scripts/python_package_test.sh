@@ -29,12 +29,14 @@ cd "$scratch" # away from the sources
 run "$scratch/venv/bin/python" -c 'import ctxbroker; print(ctxbroker.__file__)'
 expect_out "$scratch/venv/lib"
 
-# Nothing of NVIDIA's, no library without a home, and no path of this machine.
+# Nothing of NVIDIA's, no library without a home, and nothing that lies about in the sources.
 installed="$(dirname "$out")"
 while read -r file; do
   run env -u LD_LIBRARY_PATH ldd "$file"
   if [[ "$out" == *"not found"* ]]; then failed "a library is missing for $file"; fi
 done < <(find "$installed" -type f \( -name '*.so*' -o -path '*/bin/*' \))
+run find "$installed" -name '.*' -o -type f ! -path '*/lib/*' ! -path '*/bin/*' ! -name '*.py' ! -name '*.pyc' ! -name py.typed
+[[ -z "$out" ]] || failed "the wheel has files that are not the package's"
 run find "$installed" -name 'libcudart*' -o -name 'libcublas*' -o -name 'libnv*'
 [[ -z "$out" ]] || failed "the wheel has files of NVIDIA's"
 
