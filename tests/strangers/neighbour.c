@@ -5,9 +5,6 @@
 //
 // With -DWITH_RUNTIME (nvcc, static runtime library) the reset is cudaDeviceReset(), else the
 // driver's function.
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

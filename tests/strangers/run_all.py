@@ -34,9 +34,10 @@ def main():
     runs, more, is_good = {}, {}, True
     for name, place in places.items():
         runs[name] = strangers.rate_runs(place)
-        more[name] = ALL[name].more(place)
+        more[name] = ALL[name].more(place) if runs[name][0].is_right else ([], True)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        started = {name: [pool.submit(strangers.run_once, place, one) for one in strangers.reset_arrangements(place)]
+        started = {name: [pool.submit(strangers.run_once, place, one)
+                          for one in (strangers.reset_arrangements(place) if runs[name][0].is_right else [])]
                    for name, place in places.items()}
         for name, place in places.items():
             runs[name] += [one.result() for one in started[name]]

@@ -36,7 +36,8 @@ class GStreamer(strangers.Program):
         parser.add_argument("--decoder", default=self.decoder, help="the folder of a stand-in for libnvcuvid.so.1")
 
     def take_options(self, options):
-        self.buffers, self.size, self.decoder = options.buffers, options.size, options.decoder
+        self.buffers, self.size = options.buffers, options.size
+        self.decoder = os.path.abspath(options.decoder) if options.decoder else ""
 
     def is_installed(self):
         return bool(shutil.which("gst-launch-1.0")) and all(

@@ -116,6 +116,7 @@ class Place:
         self.python = ""
         self.version = ""
         self.ctxb_run = find_ctxb_run(options)
+        self.alone_library_path = absolute(options.alone_library_path)
         self.neighbour = None
         self.build.mkdir(parents=True, exist_ok=True)
 
@@ -133,6 +134,11 @@ class Place:
         variables.update(self.program.variables)
         variables.update(self.program.environment(self, folder))
         return variables
+
+
+def absolute(path):
+    """For runs, which have another working folder. A virtual environment's link to its Python stays one."""
+    return str(path.absolute()) if path else ""
 
 
 def find_ctxb_run(options):
@@ -156,7 +162,7 @@ def run_quietly(command, **more):
 
 def find_python(oldest, wanted):
     """The Python for a program: the one named, the one that runs this script, or a newer one that is there."""
-    candidates = [str(wanted)] if wanted else [sys.executable] + [f"python3.{minor}" for minor in range(15, 8, -1)]
+    candidates = [absolute(wanted)] if wanted else [sys.executable] + [f"python3.{minor}" for minor in range(15, 8, -1)]
     if not wanted:
         candidates += sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")), reverse=True)
     seen = []
@@ -400,8 +406,8 @@ def full_command(place, arrangement, folder, variables):
             command[1:1] = ["-c", LOADER]
     if arrangement.is_protected:
         command = [place.ctxb_run, *broker_options(place, arrangement, folder), *command]
-    elif place.options.alone_library_path:
-        variables["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(place.options.alone_library_path),
+    elif place.alone_library_path:
+        variables["LD_LIBRARY_PATH"] = ":".join(filter(None, [place.alone_library_path,
                                                               variables.get("LD_LIBRARY_PATH")]))
     return command
 
@@ -575,6 +581,8 @@ def rate_runs(place):
     runs = []
     for number in range(place.options.repeat):
         runs.append(run_once(place, ALONE, number))
+        if not runs[0].is_right:
+            break  # what does not work alone shows nothing
         if place.ctxb_run:
             runs.append(run_once(place, quiet(place.options), number))
     return runs
@@ -680,8 +688,9 @@ def main(program):
     place = start(program, options, report)
     status = 0 if options.fetch_only and not report.skipped else SKIPPED
     if place is not None:
-        runs = rate_runs(place)
-        runs += [run_once(place, one) for one in reset_arrangements(place)]
-        lines, good_too = program.more(place)
+        runs, lines, good_too = rate_runs(place), [], True
+        if runs[0].is_right:
+            runs += [run_once(place, one) for one in reset_arrangements(place)]
+            lines, good_too = program.more(place)
         status = 0 if conclude(place, report, runs, lines) and good_too else 1
     return status
