@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "image/elf.hpp"
 
@@ -99,19 +100,34 @@ std::string as_name(std::string name) {
   return name.empty() ? "package" : name;
 }
 
-// The part of the path that names the package, if a folder does.
-std::optional<std::string> folder_of_package(const fs::path& file) {
+// Packages that work as one, by the beginnings of their names. Their libraries do not link each
+// other.
+constexpr std::pair<std::string_view, const char*> one_package[] = {{"jax", "jax"}};
+
+std::string package_named(std::string name) {
+  if (name.ends_with(".libs")) name.resize(name.size() - 5);  // what a wheel brings along
+  for (const auto& [beginning, whole] : one_package) {
+    if (name.starts_with(beginning)) return whole;
+  }
+  return name;
+}
+
+// The name of the folder below site-packages, or of what lies in that folder's folder for plug-ins.
+std::optional<std::string> python_package(const fs::path& file) {
+  std::optional<std::string> name;
   bool is_next = false;
   for (auto part = file.begin(); part != file.end(); ++part) {
-    if (is_next) {
-      const bool is_file = std::next(part) == file.end();
-      std::string name = part->native();
-      if (is_file) return short_name(name);
-      if (name.ends_with(".libs")) name.resize(name.size() - 5);  // what a wheel brings along
-      return name;
-    }
-    is_next = *part == "site-packages" || *part == "dist-packages";
+    const bool is_file = std::next(part) == file.end();
+    if (is_next) name = is_file ? short_name(part->native()) : package_named(part->native());
+    is_next = *part == "site-packages" || *part == "dist-packages" ||
+              (name.has_value() && *part == "plugins");
   }
+  return name;
+}
+
+// The part of the path that names the package, if a folder does.
+std::optional<std::string> folder_of_package(const fs::path& file) {
+  if (auto name = python_package(file)) return name;
   for (fs::path folder = file.parent_path(); folder.has_relative_path();
        folder = folder.parent_path()) {
     if (folder.extension() == ".bundle" || folder.extension() == ".vst3") {
@@ -140,6 +156,17 @@ bool is_in_no_package(const LoadedObject& library, const fs::path& file) {
 
 std::string package_of(const LoadedObject& library, const fs::path& file,
                        const std::vector<LoadedObject>& present) {
+  if (const auto python = python_package(file)) {
+    // What links another package's code works on that package's streams and memory.
+    for (const LoadedObject& one : present) {
+      const bool is_needed =
+          std::find(library.needed.begin(), library.needed.end(), one.name) != library.needed.end();
+      const auto other = is_needed ? python_package(one.path) : std::nullopt;
+      if (other && other != python && !is_in_no_package(one, one.path) && needs_cuda(one)) {
+        return as_name(*other);
+      }
+    }
+  }
   if (const auto folder = folder_of_package(file)) return as_name(*folder);
   // Goes up to the library that nothing else in the folder needs. In a ring it is the first of them
   // by its path.

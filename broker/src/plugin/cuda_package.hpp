@@ -20,9 +20,10 @@ bool uses_cuda(const LoadedObject& library, const std::filesystem::path& file);
 bool is_in_no_package(const LoadedObject& library, const std::filesystem::path& file);
 
 // Returns the name of the package that the library is in, in letters, digits, '-', '_' and '.'. A
-// package is a folder below site-packages, or else a bundle (.bundle, .vst3), a folder with the
-// library's own name, or the library with those that it needs from its folder. `present` is what is
-// loaded.
+// package is a folder below site-packages, a plug-in in the folder `plugins` of such a package, or
+// else a bundle (.bundle, .vst3), a folder with the library's own name, or the library with those
+// that it needs from its folder. A package below site-packages whose libraries need CUDA code of
+// another one is a part of that one. `present` is what is loaded.
 std::string package_of(const LoadedObject& library, const std::filesystem::path& file,
                        const std::vector<LoadedObject>& present);
 

@@ -29,6 +29,28 @@ TEST(CudaPackageTest, FolderBelowSitePackagesIsAPackage) {
   EXPECT_EQ(package("/v/site-packages/odd name!/a.so"), "odd_name_");
 }
 
+TEST(CudaPackageTest, PluginsBelowAPackageArePackages) {
+  EXPECT_EQ(package("/v/site-packages/vapoursynth/plugins/bm3dcuda/libbm3dcuda.so"), "bm3dcuda");
+  EXPECT_EQ(package("/v/site-packages/vapoursynth/plugins/libvszipcu.so"), "vszipcu");
+  EXPECT_EQ(package("/v/site-packages/vapoursynth/vapoursynth.so"), "vapoursynth");
+}
+
+TEST(CudaPackageTest, PackagesThatWorkAsOneAreOne) {
+  EXPECT_EQ(package("/v/site-packages/jaxlib/_jax.so"), "jax");
+  EXPECT_EQ(package("/v/site-packages/jax_cuda13_plugin/_solver.so"), "jax");
+  EXPECT_EQ(package("/v/site-packages/jax_plugins/xla_cuda13/xla_cuda_plugin.so"), "jax");
+}
+
+TEST(CudaPackageTest, PackageThatLinksAnothersCudaCodeIsPartOfIt) {
+  const std::vector<LoadedObject> present{
+      library("/v/site-packages/torch/lib/libtorch_cuda.so", {"libcudart.so.13"}),
+      library("/v/site-packages/torch/lib/libc10.so"),
+      library("/v/site-packages/torchvision/_C.so", {"libc10.so", "libtorch_cuda.so"}),
+      library("/v/site-packages/plain/_C.so", {"libc10.so"})};
+  EXPECT_EQ(package_of(present[2], present[2].path, present), "torch");
+  EXPECT_EQ(package_of(present[3], present[3].path, present), "plain");
+}
+
 TEST(CudaPackageTest, BundleAndOwnFolderArePackages) {
   EXPECT_EQ(package("/usr/OFX/Plugins/Glow.ofx.bundle/Contents/Linux-x86-64/Glow.ofx"), "Glow");
   EXPECT_EQ(package("/home/a/.vst3/Synth.vst3/Contents/x86_64-linux/Synth.so"), "Synth");
