@@ -69,18 +69,18 @@ std::string children_text(const Settings& settings) {
 std::string output_text(const Settings& settings) {
   std::string text = settings.verbose ? "a summary on standard error at exit"
                                       : "a summary on standard error at exit, if something was "
-                                        "refused or lost";
+                                        "refused or lost, or a pattern matched no library";
   if (!settings.report.empty()) text += std::string(continuation) + "report: " + settings.report;
   if (!settings.trace.empty()) text += std::string(continuation) + "timeline: " + settings.trace;
   return text;
 }
 
 constexpr const char* limits =
-    "a driver that a library opens by its absolute path, or with dlmopen\n"
-    "           faults of kernels and stray writes, which reach all work on the device\n"
-    "           a process that forks and does not exec, after its first call of the driver\n"
-    "           the last figures and the summary of a process that is killed, or that ends with\n"
-    "           _exit or exec";
+    "A driver that a library opens by its absolute path, or with dlmopen, is not guarded.\n"
+    "           Faults of kernels and stray writes reach all work on the device.\n"
+    "           A process that is forked after the first call of the driver has no CUDA.\n"
+    "           A process that is killed, or ends with _exit or exec, prints no summary, and its\n"
+    "           report may lack the last figures.";
 
 }  // namespace
 
@@ -92,9 +92,12 @@ std::string check_text(const Options& options, const Settings& settings, const R
   text += "tenants    " + tenants_text(Json::parse(policy.text)) + "\n";
   text += "children   " + children_text(settings) + "\n";
   text += "output     " + output_text(settings) + "\n";
-  text += "not held   " + std::string(limits) + "\n";
+  text += "limits     " + std::string(limits) + "\n";
   if (const std::string driver = driver_path_in(program.path); !driver.empty()) {
-    text += "careful    the program holds the path of a driver: " + driver + "\n";
+    text +=
+        "careful    the program's file contains the path of a driver, and may open it past the "
+        "gate: " +
+        driver + "\n";
   }
   return text;
 }

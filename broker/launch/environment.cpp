@@ -31,7 +31,7 @@ void check_file(const std::string& path) {
   if (::access(path.c_str(), R_OK) == 0) return;
   throw Failure(ExitCode::failed, path +
                                       ": the file is missing or cannot be read; it is part of "
-                                      "ctxbroker, so install that again");
+                                      "ctxbroker, so install ctxbroker again");
 }
 
 }  // namespace

@@ -17,13 +17,13 @@ namespace ctxbroker::launch {
 namespace {
 
 constexpr const char* footer =
-    "Without --policy, --tenant and --each, the driver refuses every call that would destroy what\n"
-    "all libraries of the program share, such as cudaDeviceReset. With them, each tenant has\n"
-    "contexts of its own besides. The broker opens at the program's first call of the driver. A\n"
-    "program that makes none runs as it does alone.\n"
+    "The driver refuses every call that would destroy what all libraries of the program share,\n"
+    "such as cudaDeviceReset. With --policy, --tenant or --each, each tenant gets a lease of its\n"
+    "own. Its resets then succeed, and change nothing for the others. The broker opens when the\n"
+    "program first calls the driver. A program that never does runs as it does alone.\n"
     "\n"
-    "Exit codes: those of the program. When it was not run, or was ended before its first call of\n"
-    "the driver, standard error says why:\n"
+    "The exit code is the program's own. If ctxb-run does not start the program, or ends it\n"
+    "before its first call of the driver, standard error says why, and the code is one of these:\n"
     "  125  ctxb-run failed: the options, the policy, a file, the driver or the broker\n"
     "  126  the program cannot be executed, or cannot be protected\n"
     "  127  there is no such program";
@@ -62,23 +62,23 @@ struct Raw {
 // Declares the options in front of the program.
 void declare(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--policy", options.policy,
-                 "JSON file that says which library is which tenant's, and what the tenants get")
+                 "JSON file that gives libraries to tenants, and leases, budgets and limits to the "
+                 "tenants")
       ->type_name("FILE");
   app.add_option("--tenant", raw.tenants,
-                 "Libraries whose real path matches PATTERN are this "
-                 "tenant's, such as torch=*/torch/lib/*.so*. LEASE is auto, shared, private, "
-                 "green or green:N. Repeat it for several; the first that matches counts, before "
-                 "those of --policy")
+                 "Give the libraries whose real path matches PATTERN to the tenant NAME, such as "
+                 "torch=*/torch/lib/*.so*. LEASE is auto, shared, private, green or green:N. "
+                 "Repeat the option for more patterns. The first pattern that matches a library "
+                 "counts, and these come before those of the policy")
       ->type_name("NAME=PATTERN[@LEASE]")
       ->allow_extra_args(false);
   app.add_flag("--each", options.each,
-               "Every package that brings CUDA code of its own becomes a tenant");
+               "Make each package that brings CUDA code of its own a tenant");
   app.add_option("--report", options.report,
-                 "Write a report (JSON) to this file when the program exits")
+                 "Write a report (JSON) to this file, and complete it when the program exits")
       ->type_name("FILE");
   app.add_option("--trace", options.trace,
-                 "Write a timeline to this file when the program exits; open it with "
-                 "ui.perfetto.dev")
+                 "Write a timeline to this file when the program exits. ui.perfetto.dev opens it")
       ->type_name("FILE");
   app.add_option("--log", raw.log,
                  "Print the broker's records from this level on to standard error: debug, info, "
@@ -89,12 +89,12 @@ void declare(CLI::App& app, Options& options, Raw& raw) {
                  "Default: CTXBROKER_DRIVER, else nvidia")
       ->type_name("NAME");
   app.add_option("--children", raw.children,
-                 "no: do not cover the programs that the program starts. Default: yes")
+                 "Whether to cover the programs that the program starts too. Default: yes")
       ->type_name("yes|no");
   app.add_flag("-v,--verbose", options.verbose,
-               "Print the summary at exit also if nothing was refused or lost");
+               "Print the summary at exit even if nothing was refused or lost");
   app.add_flag("--check", options.check,
-               "Say what would be done with the program and what cannot be held. Do not run it");
+               "Print what a run would do and what it cannot prevent. Do not run the program");
   app.set_version_flag("--version", std::string("ctxb-run ") + version());
   app.footer(footer);
 }
@@ -134,7 +134,7 @@ int count_own(int argc, const char* const* argv) {
       names.reserve(known_options.size());
       for (const KnownOption& one : known_options) names.emplace_back(one.name);
       refuse("there is no option " + std::string(name) + guess(std::string(name), names) +
-             "; options of the program stand behind it");
+             "; write options of the program after its name");
     }
     at += known->takes_value && name.size() == word.size() ? 2 : 1;
   }
@@ -155,7 +155,7 @@ std::optional<Severity> severity_from(const std::string& text) {
   if (text.empty()) return std::nullopt;
   const auto severity = parse_severity(text);
   if (!severity) {
-    refuse("--log: \"" + text + "\" is no level" +
+    refuse("--log: \"" + text + "\" is not a level" +
            guess(text, {"debug", "info", "warning", "error"}) +
            "; use debug, info, warning or error");
   }
@@ -189,11 +189,11 @@ TenantOption parse_tenant(const std::string& text) {
   tenant.glob = text.substr(equals + 1);
   if (!is_name(tenant.name)) {
     refuse(where + ": \"" + tenant.name +
-           "\" is no tenant's name; a name looks like torch or com.example.name and consists of "
+           "\" is not a tenant's name; a name looks like torch or com.example.name and consists of "
            "letters, digits, '-', '_' and '.'");
   }
   if (tenant.name == "host") {
-    refuse(where + ": \"host\" stands for all code that is no tenant's; use another name");
+    refuse(where + ": \"host\" stands for all code that belongs to no tenant; use another name");
   }
   // A path may have a '@' too. A lease has no character that is special in paths and patterns.
   if (const std::size_t at = tenant.glob.rfind('@'); at != std::string::npos) {
@@ -207,7 +207,7 @@ TenantOption parse_tenant(const std::string& text) {
              "; use auto, shared, private, green, or green:N with N above 0");
     }
   }
-  if (tenant.glob.empty()) refuse(where + " has no pattern behind the \"=\"");
+  if (tenant.glob.empty()) refuse(where + " has no pattern after the \"=\"");
   if (tenant.glob.find_first_of("/*?[") != 0) {
     refuse(where +
            ": the pattern can match no library, because real paths begin with \"/\"; write "

@@ -105,7 +105,8 @@ void check_elf(const std::string& path, const image::ElfReader& file) {
   const bool has_ident = file.copy(0, ident.data(), ident.size());
   if (!header || !has_ident) refuse(path, "it cannot be executed: the file is damaged");
   if (ident[EI_CLASS] != ELFCLASS64 || header->e_machine != own_machine) {
-    refuse(path, "it cannot be protected, because it is of another architecture than ctxb-run");
+    refuse(path,
+           "it cannot be protected, because it is built for another architecture than ctxb-run");
   }
   const std::string loader = loader_of(file, *header);
   if (loader.empty()) {
@@ -115,7 +116,7 @@ void check_elf(const std::string& path, const image::ElfReader& file) {
   const std::string name = slash == std::string::npos ? loader : loader.substr(slash + 1);
   if (name.rfind(own_loader, 0) != 0) {
     refuse(path,
-           "it cannot be protected, because it is for another C library than ctxb-run: its "
+           "it cannot be protected, because it is built for another C library than ctxb-run: its "
            "loader is " +
                loader);
   }
@@ -154,7 +155,7 @@ std::string run_by_env(const std::vector<std::string>& words) {
 
 void examine(const std::string& path, Program& program) {
   if (::access(path.c_str(), R_OK) != 0) {
-    refuse(path, "it cannot be read, and so it is not known whether it can be protected: " +
+    refuse(path, "it cannot be read, so ctxb-run cannot tell whether it can be protected: " +
                      errno_text(errno));
   }
   check_rights(path);
@@ -172,7 +173,7 @@ void examine(const std::string& path, Program& program) {
   const std::vector<std::string> words = words_of(std::string_view(line).substr(2));
   if (words.empty()) refuse(path, "its first line names no interpreter");
   if (program.run_by.size() >= most_interpreters) {
-    refuse(path, "its interpreter is a script, whose interpreter is a script, and so on");
+    refuse(path, "its interpreter is a script, whose interpreter is a script, and so on: too many");
   }
   const std::string& interpreter = words.front();
   if (!is_runnable(interpreter)) {
@@ -203,7 +204,7 @@ std::string find_program(const std::string& name) {
     }
     if (S_ISDIR(status.st_mode)) refuse(name, "it is a folder, not a program");
     if (!is_runnable(name)) {
-      refuse(name, "it may not be executed; chmod +x makes a file executable");
+      refuse(name, "it is not executable; chmod +x makes it so");
     }
     return name;
   }
@@ -217,7 +218,7 @@ std::string find_program(const std::string& name) {
     }
   }
   if (!not_executable.empty()) {
-    refuse(not_executable, "it may not be executed; chmod +x makes a file executable");
+    refuse(not_executable, "it is not executable; chmod +x makes it so");
   }
   const bool is_here = ::access(name.c_str(), F_OK) == 0;
   throw Failure(ExitCode::not_found,

@@ -202,7 +202,7 @@ std::string summary_text(const RunFacts& facts, bool all) {
   }
   if (!facts.metrics) {
     if (facts.driver)
-      add_line(text, "the broker did not answer in time, so its figures are missing");
+      add_line(text, "the broker did not respond in time, so its figures are missing");
     return text;
   }
   for (const RefusedCalls& one : facts.metrics->refused) {
@@ -217,8 +217,8 @@ std::string summary_text(const RunFacts& facts, bool all) {
                        " that hung work still used at exit");
   }
   for (const std::string& pattern : unmatched(facts)) {
-    add_line(text, pattern == "*" ? "no package brings CUDA code of its own, so there is no tenant "
-                                    "for one"
+    add_line(text, pattern == "*" ? "no package brings CUDA code of its own, so none became a "
+                                    "tenant"
                                   : "the pattern " + pattern + " has matched no library");
   }
   if (all && !has_news(facts)) {

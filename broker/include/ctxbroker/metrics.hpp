@@ -102,21 +102,22 @@ struct PutOffMetrics {
   std::uint64_t bytes = 0;  ///< Their device memory, in bytes.
 };
 
-/// A library that a pattern of the policy gave to a tenant: see LibraryPattern.
+/// A library that a pattern of the policy gave to a tenant; see LibraryPattern.
 struct LibraryMetrics {
-  std::string path;         ///< Its real path.
-  TenantId tenant;          ///< Whose it is.
+  std::string path;         ///< The library's real path.
+  TenantId tenant;          ///< The tenant that it belongs to.
   std::string tenant_name;  ///< The tenant's name.
   std::string pattern;      ///< LibraryPattern::match of the pattern.
 };
 
-/// Calls that would have destroyed a primary context, and that the driver refused because of the
-/// shield. They came from code that is no tenant's. It needs BrokerOptions::shield_host.
+/// Calls of one library that would have destroyed a primary context, and that the driver refused
+/// because of the shield. Only calls of code that belongs to no tenant are counted, and only with
+/// BrokerOptions::shield_host.
 struct RefusedCalls {
   std::string function;     ///< The driver function: "cuDevicePrimaryCtxReset_v2".
-  std::string library;      ///< The file of the library, or the program, whose code called it.
+  std::string library;      ///< The file of the library, or of the program, that called it.
   int device = 0;           ///< CUDA device ordinal.
-  std::uint64_t count = 0;  ///< How many calls.
+  std::uint64_t count = 0;  ///< The number of calls.
 };
 
 /// A snapshot. Taking one does not delay a launch.

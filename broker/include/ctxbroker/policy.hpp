@@ -37,19 +37,23 @@ struct PluginPolicy {
   std::optional<WorkerGrouping> process{};
 };
 
-/// Says which tenant a library belongs to.
+/// Says which tenant a library belongs to. This needs the gate.
 ///
-/// The broker opens a tenant for each name when it opens, and the gate gives it the libraries when
-/// they come: those that the program links, and those that anybody opens. Tenant::adopt is not
-/// needed for them. Libraries that no pattern matches count as their caller's.
+/// Broker::open opens a tenant for each name. The gate gives the tenant its libraries when it first
+/// meets them, whether the program links them or some code opens them. They need no Tenant::adopt.
+/// The calls of a library that no pattern matches count as its caller's.
 struct LibraryPattern {
-  /// A pattern for the library's real path, as a shell has it: `*` stands for any text, with
-  /// slashes too, `?` for one character, and `[abc]` for one of these characters.
+  /// A pattern for the library's whole real path: `*` stands for any text, with slashes too, `?`
+  /// for one character, and `[abc]` for one of these characters.
   std::string match;
-  /// The tenant's name: "com.example.blur". `by_id` says under this name how the tenant is treated.
-  /// "*" stands for a tenant for each package, named after it. A package is a folder below
-  /// `site-packages`, or else the library's own folder. It counts if one of its libraries uses
-  /// CUDA. The system's folders and NVIDIA's own libraries are left out.
+  /// The tenant's name: "com.example.blur". Policy::by_id has the tenant's lease and limits under
+  /// this name.
+  ///
+  /// "*" makes each package a tenant, named after the package, when one of its libraries uses CUDA.
+  /// A package is a folder below `site-packages` or `dist-packages`, a plug-in in the folder
+  /// `plugins` of such a package, a bundle (.bundle, .vst3), a folder named after its library, or a
+  /// library with those beside it that it needs. Libraries in system folders and NVIDIA's own
+  /// libraries are in no package.
   std::string tenant;
 };
 
@@ -61,7 +65,7 @@ struct LibraryPattern {
 /// memory budget and the smaller driver limits apply. An id that no loaded plug-in has is ignored.
 struct Policy {
   PluginPolicy for_all;
-  /// The key is a plug-in's id, "com.example.blur", or the name of a tenant that the host or a
+  /// The key is a plug-in's id ("com.example.blur"), or the name of a tenant that the host or a
   /// pattern opens.
   std::map<std::string, PluginPolicy> by_id;
   std::vector<LibraryPattern> libraries{};  ///< The first pattern that matches counts.

@@ -59,11 +59,10 @@ struct TenantOptions {
 
 /// How Tenant::adopt loads a library. The defaults are the safest choice.
 struct AdoptOptions {
-  /// Functions are resolved at their first call (RTLD_LAZY), as Python and many programs load their
-  /// extensions. A function that is missing then ends the process at its first call. Otherwise all
-  /// are resolved now.
+  /// Resolves functions at their first call (RTLD_LAZY), and not while the library loads
+  /// (RTLD_NOW). The first call of a function that is missing then ends the process.
   bool lazy = false;
-  /// Libraries that are loaded later find the library's symbols (RTLD_GLOBAL).
+  /// Lets libraries that are loaded later find the library's symbols (RTLD_GLOBAL).
   bool global = false;
 };
 
@@ -119,8 +118,8 @@ class CTXB_API Tenant {
 
   /// Loads a library for the tenant. Its code then counts as the tenant's.
   ///
-  /// The library's constructors run inside a guard, with no context current. Without AdoptOptions,
-  /// all symbols that it needs are resolved now, and its own symbols are not visible to other
+  /// The library's constructors run inside a guard, with no context current. By default, all
+  /// symbols that it needs are resolved now, and its own symbols are not visible to other
   /// libraries. One library loads at a time. Do not call it in the constructor of a library: the
   /// system's loader lets no other thread load meanwhile, and one that is in this function would
   /// never return.
@@ -128,19 +127,19 @@ class CTXB_API Tenant {
   /// A library that is in the process already becomes the tenant's too, with the libraries that
   /// came with it and that nothing else needs. What it made with CUDA before stays the host's. If
   /// another tenant uses the library, it belongs to neither. A record with the topic "gate" says
-  /// which of these happened. A library that a pattern of the policy gives to another tenant
-  /// (Policy::libraries) is not loaded. A record with the topic "plugin" names libraries that this
-  /// one needs and of which the process has another version.
+  /// which of these happened. If a pattern of the policy (Policy::libraries) gives the library to
+  /// another tenant, adopt throws and does not load it. A record with the topic "plugin" names
+  /// libraries that this one needs and of which the process has another version.
   ///
   /// If a static constructor throws, the process ends (std::terminate) after a record and a line to
   /// standard error that name the library: the system's loader cannot go on.
   ///
   /// @param library  the file.
-  /// @param options  how it is loaded.
+  /// @param options  how to load it.
   /// @return a handle of the library, which the tenant holds until close.
   /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load`, with the system
-  ///                loader's own text, or when a pattern gives it to another tenant; `wrong_state`
-  ///                after close.
+  ///                loader's own text, or when a pattern gives the library to another tenant;
+  ///                `wrong_state` after close.
   AdoptedLibrary adopt(const std::filesystem::path& library, const AdoptOptions& options = {});
 
   /// Returns the lease on a device, and creates it at the first use.

@@ -263,7 +263,9 @@ void Run::finish() noexcept {
   is_finishing_ = true;
   changed_.notify_all();
   if (changed_.wait_for(lock, patience, [this] { return is_concluded_; })) return;
-  standard_error_.print("error: the broker did not answer within 5 s, so there is no report");
+  standard_error_.print(
+      "error: the broker did not respond within 5 s, so the last report and the summary are "
+      "missing");
 }
 
 Run* run = nullptr;  // set once, before anything reads it
@@ -282,8 +284,8 @@ ctxb_run_result ctxb_run_open(const ctxb_run_start* start) {
     const auto finish = [] { run->finish(); };
     if (std::atexit(finish) != 0 || std::at_quick_exit(finish) != 0) {
       run->standard_error().print(
-          "warning: the process has no room for a function at its exit, so "
-          "there will be no report");
+          "warning: the process accepts no more exit functions, so the last "
+          "report and the summary will be missing");
     }
     return ctxb_run_opened;
   } catch (const std::exception& error) {

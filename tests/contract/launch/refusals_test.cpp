@@ -41,7 +41,7 @@ TEST_F(RunTest, ProgramThatIsNotThereIsRefused) {
 
 TEST_F(RunTest, ProgramThatMayNotBeExecutedIsRefused) {
   write_bytes(folder / "plain", "text");
-  expect_refused(run({at("plain")}), 126, "it may not be executed");
+  expect_refused(run({at("plain")}), 126, "it is not executable");
   expect_refused(run({folder.path().string()}), 126, "it is a folder");
   std::filesystem::permissions(folder / "plain", std::filesystem::perms::owner_all);
   expect_refused(run({at("plain")}), 126, "neither a program nor a script");

@@ -60,7 +60,7 @@ TEST(LaunchOptionsTest, EverythingBehindTheProgramIsTheProgramsOwn) {
 TEST(LaunchOptionsTest, SlipsAreRefusedWithAGuess) {
   expect_refused({"--reprot", "r", "program"}, "--reprot (did you mean \"--report\"?)");
   expect_refused({"--driver=nvida", "program"}, "(did you mean \"nvidia\"?)");
-  expect_refused({"--log=warn", "program"}, "is no level");
+  expect_refused({"--log=warn", "program"}, "is not a level");
   expect_refused({"--children=never", "program"}, "write yes or no");
   expect_refused({"-v"}, "a program is missing");
   expect_refused({"--report"}, "--report");
@@ -69,10 +69,10 @@ TEST(LaunchOptionsTest, SlipsAreRefusedWithAGuess) {
 TEST(LaunchOptionsTest, TenantWithoutAPartIsRefused) {
   expect_refused({"--tenant", "torch", "program"}, "has no \"=\"");
   expect_refused({"--tenant", "torch=", "program"}, "no pattern");
-  expect_refused({"--tenant", "=*/a.so", "program"}, "is no tenant's name");
-  expect_refused({"--tenant", "a b=*/a.so", "program"}, "is no tenant's name");
-  expect_refused({"--tenant", "a..b=*/a.so", "program"}, "is no tenant's name");
-  expect_refused({"--tenant", "*=*/a.so", "program"}, "is no tenant's name");
+  expect_refused({"--tenant", "=*/a.so", "program"}, "is not a tenant's name");
+  expect_refused({"--tenant", "a b=*/a.so", "program"}, "is not a tenant's name");
+  expect_refused({"--tenant", "a..b=*/a.so", "program"}, "is not a tenant's name");
+  expect_refused({"--tenant", "*=*/a.so", "program"}, "is not a tenant's name");
   expect_refused({"--tenant", "host=*/a.so", "program"}, "use another name");
 }
 
