@@ -34,7 +34,7 @@ struct Options {
 // Returns nothing after --help and --version, which it prints. Throws Failure.
 std::optional<Options> parse_options(int argc, const char* const* argv);
 
-// Throws Failure for a text that is no --tenant.
+// Throws Failure for a text that --tenant does not allow.
 TenantOption parse_tenant(const std::string& text);
 
 }  // namespace ctxbroker::launch

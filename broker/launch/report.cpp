@@ -180,11 +180,21 @@ void write_report(const std::string& path, const std::string& text) {
   detail::write_whole_file(path, [&](const auto& sink) { sink(text); });
 }
 
+namespace {
+
+// Returns whether the driver refuses nothing on a device that is in use.
+bool is_bare(const ShieldInfo& shield) {
+  return shield.in_use && !shield.up;
+}
+
+}  // namespace
+
 bool has_news(const RunFacts& facts) {
   if (!facts.error.empty()) return true;
   if (!facts.metrics) return facts.driver_called;
   const BrokerMetrics& metrics = *facts.metrics;
-  return !metrics.refused.empty() || !metrics.put_off.empty() || !unmatched(facts).empty() ||
+  return std::any_of(facts.shields.begin(), facts.shields.end(), is_bare) ||
+         !metrics.refused.empty() || !metrics.put_off.empty() || !unmatched(facts).empty() ||
          std::any_of(metrics.tenants.begin(), metrics.tenants.end(), [](const auto& tenant) {
            return tenant.strikes > 0 ||
                   std::any_of(tenant.leases.begin(), tenant.leases.end(),
@@ -204,6 +214,12 @@ std::string summary_text(const RunFacts& facts, bool all) {
     if (facts.driver)
       add_line(text, "the broker did not respond in time, so its figures are missing");
     return text;
+  }
+  for (std::size_t i = 0; i < facts.devices.size() && i < facts.shields.size(); ++i) {
+    if (!is_bare(facts.shields[i])) continue;
+    add_line(text,
+             "device " + std::to_string(facts.devices[i].ordinal) +
+                 " has no shield, so the driver refuses nothing there: " + facts.shields[i].reason);
   }
   for (const RefusedCalls& one : facts.metrics->refused) {
     add_line(text, "the driver refused " + one.function + " on device " +

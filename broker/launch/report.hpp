@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run tells at its end: a report as JSON, and a summary for people.
+// The end of a run: a report as JSON, and a summary for people.
 // docs/run_report.schema.json describes the report.
 #pragma once
 
@@ -53,7 +53,7 @@ std::string path_for(const std::string& path, const Settings& settings, int pid)
 // Writes the file as a whole or not at all. Throws Error (output_file).
 void write_report(const std::string& path, const std::string& text);
 
-// Whether something happened that the user has to hear of.
+// Returns whether something happened that the user has to hear of.
 bool has_news(const RunFacts& facts);
 // One sentence for each thing that happened, on a line of its own. With `all`, what every tenant
 // did too.

@@ -128,15 +128,15 @@ __attribute__((constructor)) static void prepare(void) {
   static int is_prepared = 0;
   if (is_prepared) return;
   is_prepared = 1;
-  const char* settings = value_of("CTXBROKER_RUN");
-  if (settings == NULL || getauxval(AT_SECURE) != 0) return;
-  start.settings = strdup(settings);
   struct stat status;
   if (fstat(STDERR_FILENO, &status) == 0) {
     start.has_standard_error = 1;
     start.device = status.st_dev;
     start.inode = status.st_ino;
   }
+  const char* settings = value_of("CTXBROKER_RUN");
+  if (settings == NULL || getauxval(AT_SECURE) != 0) return;
+  start.settings = strdup(settings);
   find_folder();
   static const char no_children[] = "{\"children\":false";
   if (start.settings != NULL && strncmp(start.settings, no_children, sizeof no_children - 1) == 0) {

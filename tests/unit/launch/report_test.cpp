@@ -49,6 +49,18 @@ void expect_valid(const std::string& text) {
   EXPECT_TRUE(is_valid(nlohmann::json::parse(text), schema, schema)) << text;
 }
 
+TEST(RunSummaryTest, DeviceWithoutAShieldIsTold) {
+  RunFacts facts = facts_of_a_run();
+  EXPECT_FALSE(has_news(facts));
+  facts.shields[0] = {true, false, "the driver is older than CUDA 12.4"};
+  EXPECT_TRUE(has_news(facts));
+  EXPECT_EQ(summary_text(facts, false),
+            "device 0 has no shield, so the driver refuses nothing there: the driver is older than "
+            "CUDA 12.4");
+  facts.shields[0].in_use = false;
+  EXPECT_FALSE(has_news(facts)) << "nobody has used it";
+}
+
 TEST(RunReportTest, FitsItsSchema) {
   expect_valid(report_before_driver(settings_of_a_run()));
   RunFacts facts = facts_of_a_run();
