@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "context/guard.hpp"
+#include "gate/code_claims.hpp"
 #include "gate/code_map.hpp"
 #include "gate/thread_object.hpp"
 
@@ -160,6 +161,8 @@ void learn_of_threads() noexcept {
 }
 
 Caller calling_on_a_bare_thread() noexcept {
+  // Nobody else tells of libraries that the program itself opens and closes.
+  if (thread.owner == nullptr) look_for_claimed_code();
   if (!thread.is_decided || thread.owners != owners_of_code()) decide_thread();
   if (thread.owner != nullptr) {
     follow_opening();

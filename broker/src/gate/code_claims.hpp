@@ -21,26 +21,29 @@ class CodeClaims {
     bool was_here = false;    // it was in the process before the claims
     bool is_adopted = false;  // it came with a library that the host loads for a tenant
   };
-  // Returns the tenant that a library belongs to. Null: the claims say nothing about it, or they
-  // are closed. `present` is what is loaded, with the library. Any thread, without a lock of the
-  // gate's; the thread may be inside the loader. Throws std::bad_alloc.
-  virtual GatedTenant* claimant(const LoadedObject& library,
-                                const std::vector<LoadedObject>& present, Meeting meeting) = 0;
+  struct Claim {
+    GatedTenant* tenant = nullptr;  // null: the claims say nothing about the library
+    bool yields = false;            // the host may still adopt the library for another tenant
+    explicit operator bool() const noexcept { return tenant != nullptr; }
+  };
+  // Says which tenant a library belongs to. `present` is what is loaded, with the library. Any
+  // thread, without a lock of the gate's; the thread may be inside the loader. Throws
+  // std::bad_alloc.
+  virtual Claim claimant(const LoadedObject& library, const std::vector<LoadedObject>& present,
+                         Meeting meeting) = 0;
 };
 
 // The map of code asks the claims from now on, and now for what is loaded already. They go before
 // those that are added later. Throws std::bad_alloc. Any thread.
-void add_claims(std::shared_ptr<CodeClaims> claims);
+void add_claims(const std::shared_ptr<CodeClaims>& claims);
 // A call of `claimant` may still be under way on another thread, which keeps the claims alive.
 void remove_claims(const CodeClaims& claims) noexcept;
-
-// The tenants of claims have closed: their libraries are the host's again.
-void give_claimed_code_back() noexcept;
 
 // Returns whether there are any. Any thread; takes no lock.
 bool any_claims() noexcept;
 
-// Looks at what is loaded, if that has changed since the gate last looked. Any thread.
+// With claims: looks at what is loaded, if that has changed since the gate last looked. It asks the
+// loader whether it has. Any thread.
 void look_for_claimed_code() noexcept;
 
 }  // namespace ctxbroker::detail

@@ -29,6 +29,7 @@ struct Object {
   bool was_hosts = false;           // until the tenant adopted it
   bool is_leaving = false;          // it may be gone, and its addresses somebody else's
   bool is_claimed = false;          // it is the tenant's by CodeClaims, whoever uses it too
+  bool may_be_adopted = false;      // claimed, until the host adopts it for another tenant
 };
 
 // A library that is being loaded for a tenant.
@@ -62,9 +63,6 @@ Map& map() {
 struct TenantCode {
   bool is_changing = false;    // code that `ranges` lacks may be a tenant's
   std::vector<Extent> ranges;  // by address
-  // With claims, all other code that is known, by address: the rest may be a tenant's.
-  bool has_claims = false;
-  std::vector<Extent> others{};
 };
 std::atomic<const TenantCode*> tenant_code{nullptr};
 
@@ -72,13 +70,8 @@ void publish(const Map& map) {
   static auto* const kept = new std::vector<std::unique_ptr<const TenantCode>>;
   auto code = std::make_unique<TenantCode>();
   code->is_changing = !map.arrivals.empty();
-  code->has_claims = map.has_claims;
   for (const Object& one : map.objects) {
-    if (one.tenant != nullptr) {
-      code->ranges.push_back({one.begin, one.end});
-    } else if (code->has_claims) {
-      code->others.push_back({one.begin, one.end});
-    }
+    if (one.tenant != nullptr) code->ranges.push_back({one.begin, one.end});
   }
   kept->push_back(std::move(code));
   tenant_code.store(kept->back().get(), std::memory_order_release);
@@ -121,7 +114,8 @@ void share_needed(std::vector<Object>& known, const std::vector<LoadedObject>& p
     for (const LoadedObject& one : present) {
       if (one.name != name) continue;
       Object* object = find(known, one.begin);
-      if (object == nullptr || object->tenant == nullptr || object->tenant->stands_with(tenant)) {
+      if (object == nullptr || object->tenant == nullptr || object->is_claimed ||
+          object->tenant->stands_with(tenant)) {
         continue;
       }
       share(*object, tenant);
@@ -155,19 +149,18 @@ GatedTenant* came_for(const Map& map, const std::vector<LoadedObject>& present,
 // What the claims say about libraries.
 class Claimants {
  public:
-  void add(const LoadedObject& library, GatedTenant& tenant) {
-    all_.emplace_back(&library, &tenant);
+  void add(const LoadedObject& library, const CodeClaims::Claim& claim) {
+    all_.emplace_back(&library, claim);
   }
-  // Null: nothing.
-  GatedTenant* of(const LoadedObject& library) const noexcept {
+  CodeClaims::Claim of(const LoadedObject& library) const noexcept {
     const auto found = std::find_if(all_.begin(), all_.end(),
                                     [&](const auto& one) { return one.first == &library; });
-    return found != all_.end() ? found->second : nullptr;
+    return found != all_.end() ? found->second : CodeClaims::Claim{};
   }
   const auto& all() const noexcept { return all_; }
 
  private:
-  std::vector<std::pair<const LoadedObject*, GatedTenant*>> all_;
+  std::vector<std::pair<const LoadedObject*, CodeClaims::Claim>> all_;
 };
 
 // What is loaded.
@@ -177,27 +170,32 @@ struct Present {
   Claimants claimants;             // of those that the map does not know yet
 };
 
-// Asks the claims about libraries that the map does not know, or about all with `was_here`. The
-// claims may open a tenant for the answer, so no lock is held.
-Claimants ask_claims(Map& map, const std::vector<LoadedObject>& present, bool was_here) {
+// Asks the claims about libraries that the map does not know. Asks new claims alone about all
+// libraries, but for those that an open tenant has. The claims may open a tenant for the answer, so
+// no lock is held.
+Claimants ask_claims(Map& map, const std::vector<LoadedObject>& present, CodeClaims* fresh) {
   Claimants claimants;
   if (!map.has_claims) return claimants;
   std::vector<std::pair<const LoadedObject*, CodeClaims::Meeting>> asked;
   {
     const std::shared_lock lock(map.lock);
     for (const LoadedObject& one : present) {
-      if (is_starter(one) || (!was_here && is_known(map.objects, one))) continue;
-      asked.push_back({&one, {was_here, came_for(map, present, one) != nullptr}});
+      const bool known = is_known(map.objects, one);
+      if (is_starter(one) || (known && fresh == nullptr)) continue;
+      const Object* const object = known ? find(std::as_const(map.objects), one.begin) : nullptr;
+      if (object != nullptr && object->tenant != nullptr && object->tenant->is_open()) continue;
+      asked.push_back({&one, {fresh != nullptr, came_for(map, present, one) != nullptr}});
     }
   }
   std::unique_lock lock(map.claims_lock);
   const auto claims = map.claims;
   lock.unlock();
   for (const auto& [one, meeting] : asked) {
-    for (const auto& claim : *claims) {
-      GatedTenant* const tenant = claim->claimant(*one, present, meeting);
-      if (tenant == nullptr) continue;
-      claimants.add(*one, *tenant);
+    for (const auto& all : *claims) {
+      if (fresh != nullptr && all.get() != fresh) continue;
+      const CodeClaims::Claim claim = all->claimant(*one, present, meeting);
+      if (!claim) continue;
+      claimants.add(*one, claim);
       break;
     }
   }
@@ -207,11 +205,11 @@ Claimants ask_claims(Map& map, const std::vector<LoadedObject>& present, bool wa
 // Calls `use` under the lock, with what is loaded. That is listed before, and anew if another
 // thread has seen a later list.
 template <typename Use>
-void with_present(Map& map, Use&& use, bool ask_about_all = false) {
+void with_present(Map& map, Use&& use, CodeClaims* fresh = nullptr) {
   for (;;) {
     Present present;
     present.objects = loaded_objects(&present.changes);
-    present.claimants = ask_claims(map, present.objects, ask_about_all);
+    present.claimants = ask_claims(map, present.objects, fresh);
     const std::unique_lock lock(map.lock);
     if (present.changes < map.changes) continue;
     use(std::as_const(present));
@@ -220,10 +218,11 @@ void with_present(Map& map, Use&& use, bool ask_about_all = false) {
 }
 
 // The object is the tenant's by the claims.
-Object claimed_object(const LoadedObject& library, GatedTenant& tenant) {
-  tenant.mark_code();
-  Object object{library.begin, library.end, &tenant, false, library.path, {}};
+Object claimed_object(const LoadedObject& library, const CodeClaims::Claim& claim) {
+  claim.tenant->mark_code();
+  Object object{library.begin, library.end, claim.tenant, false, library.path, {}};
   object.is_claimed = true;
+  object.may_be_adopted = claim.yields;
   return object;
 }
 
@@ -238,8 +237,9 @@ void update(Map& map, const Present& present) {
       objects.push_back(*find(map.objects, one.begin));
       continue;
     }
-    if (GatedTenant* const claimant = present.claimants.of(one)) {
-      objects.push_back(claimed_object(one, *claimant));
+    if (const auto claim = present.claimants.of(one)) {
+      arrived.emplace_back(&one, claim.tenant);
+      objects.push_back(claimed_object(one, claim));
       continue;
     }
     const bool starter = is_starter(one);
@@ -255,12 +255,13 @@ void update(Map& map, const Present& present) {
   publish(map);
 }
 
-// Gives what is known already to its claimants, unless it is another tenant's.
+// Gives what is known already and has no owner to its claimants.
 void give_to_claimants(Map& map, const Present& present) {
-  for (const auto& [library, tenant] : present.claimants.all()) {
+  for (const auto& [library, claim] : present.claimants.all()) {
     Object* const object = find(map.objects, library->begin);
     if (object == nullptr || object->tenant != nullptr) continue;
-    *object = claimed_object(*library, *tenant);
+    *object = claimed_object(*library, claim);
+    share_needed(map.objects, present.objects, *library, *claim.tenant);
   }
   publish(map);
 }
@@ -313,15 +314,17 @@ void record_opened(Map& process, GatedTenant& tenant, const Present& all, std::u
     mine =
         brought(present, *opened, [&](const LoadedObject& one) { return !is_known(objects, one); });
     for (const LoadedObject* one : mine) {
-      GatedTenant* const claimant = all.claimants.of(*one);
-      objects.push_back(claimant != nullptr
-                            ? claimed_object(*one, *claimant)
-                            : Object{one->begin, one->end, &tenant, false, one->path, {}});
+      const auto claim = all.claimants.of(*one);
+      objects.push_back(claim ? claimed_object(*one, claim)
+                              : Object{one->begin, one->end, &tenant, false, one->path, {}});
     }
     std::sort(objects.begin(), objects.end(),
               [](const Object& a, const Object& b) { return a.begin < b.begin; });
   }
-  for (const LoadedObject* one : mine) share_needed(objects, present, *one, tenant);
+  for (const LoadedObject* one : mine) {
+    const auto claim = all.claimants.of(*one);
+    share_needed(objects, present, *one, claim ? *claim.tenant : tenant);
+  }
   process.objects = std::move(objects);
   publish(process);
 }
@@ -348,9 +351,14 @@ CodeClaim claim(Map& process, GatedTenant& tenant, const std::vector<LoadedObjec
   if (wanted == present.end() || now == nullptr) return {};
   if (now->tenant != nullptr && now->tenant->stands_with(tenant)) return {};
   if (is_starter(*wanted) || calls_for_others(*wanted)) return {ClaimResult::common, {}, nullptr};
-  if (now->is_claimed && now->tenant->is_open()) return {ClaimResult::claimed, {}, now->tenant};
-  GatedTenant* const other =
-      now->tenant != nullptr ? now->tenant : other_user(process.objects, present, *wanted, tenant);
+  if (now->is_claimed && !now->may_be_adopted && now->tenant->is_open()) {
+    return {ClaimResult::claimed, {}, now->tenant};
+  }
+  GatedTenant* other = nullptr;
+  if (!now->may_be_adopted) {
+    other = now->tenant != nullptr ? now->tenant
+                                   : other_user(process.objects, present, *wanted, tenant);
+  }
   std::vector<Object> objects = process.objects;
   Object& object = *find(objects, inside);
   CodeClaim made{ClaimResult::taken, {}, nullptr};
@@ -367,6 +375,7 @@ CodeClaim claim(Map& process, GatedTenant& tenant, const std::vector<LoadedObjec
     for (const LoadedObject* one : brought(present, *wanted, is_free)) {
       Object& its = *find(objects, one->begin);
       its.tenant = &tenant;
+      its.is_claimed = its.may_be_adopted = false;
       its.was_hosts = its.was_hosts || its.users.empty();
       its.users.clear();
       made.code.push_back({one->begin, one->end});
@@ -469,40 +478,9 @@ void CodeChange::end() noexcept {
   }
 }
 
-namespace {
-
-// Says whether an address lies in a library, without a lock where the C library can do that.
-bool is_in_a_library(std::uintptr_t address) noexcept {
-#ifdef DLFO_STRUCT_HAS_EH_DBASE
-  dl_find_object found{};
-  return _dl_find_object(reinterpret_cast<void*>(address), &found) == 0;
-#else
-  return extent_at(reinterpret_cast<const void*>(address)).end != 0;
-#endif
-}
-
-bool is_in_any(const std::vector<Extent>& ranges, std::uintptr_t address) noexcept {
-  const auto after =
-      std::upper_bound(ranges.begin(), ranges.end(), address,
-                       [](std::uintptr_t wanted, const Extent& one) { return wanted < one.begin; });
-  return after != ranges.begin() && is_in(*std::prev(after), address);
-}
-
-}  // namespace
-
 const void* owners_of_code() noexcept {
   return tenant_code.load(std::memory_order_acquire);
 }
-
-namespace {
-
-// Returns whether the address lies in a library that nobody has looked at yet.
-bool may_be_new_code(const TenantCode& code, std::uintptr_t address) noexcept {
-  return !is_in_any(code.others, address) && !is_in_any(code.ranges, address) &&
-         is_in_a_library(address);
-}
-
-}  // namespace
 
 // Reads a stack as it lies there. Sanitizers must not watch that.
 __attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
@@ -510,22 +488,15 @@ __attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
   const TenantCode* const code = tenant_code.load(std::memory_order_acquire);
   if (code == nullptr) return false;
   if (code->is_changing) return true;
-  if (code->ranges.empty() && !code->has_claims) return false;
+  if (code->ranges.empty()) return false;
   const Extent* const ranges = code->ranges.data();
   const std::size_t count = code->ranges.size();
-  const std::uintptr_t lowest = count != 0 ? ranges[0].begin : UINTPTR_MAX;
-  const std::uintptr_t highest = count != 0 ? ranges[count - 1].end : 0;
+  const std::uintptr_t lowest = ranges[0].begin, highest = ranges[count - 1].end;
   for (const std::uintptr_t* word = first; word < end; ++word) {
     if (*word < lowest || *word > highest) continue;
     for (std::size_t i = 0; i < count; ++i) {
       if (*word >= ranges[i].begin && *word <= ranges[i].end) return true;
     }
-  }
-  if (!code->has_claims) return false;
-  // A call of a known tenant does not come here.
-  for (const std::uintptr_t* word = first; word < end; ++word) {
-    const std::uintptr_t address = *word;
-    if (may_be_new_code(*code, address)) return true;
   }
   return false;
 }
@@ -580,15 +551,13 @@ void refresh() noexcept {
   }
 }
 
-// False: the map may be older than what is loaded, while a library arrives or leaves, or where
-// claims wait for libraries that come.
+// False: the map may be older than what is loaded, while a library arrives or leaves.
 bool find_owner(std::uintptr_t address, CodeOwner& owner) noexcept {
   const Map& process = map();
   const std::shared_lock lock(map().lock);
   const Object* const object = find(process.objects, address);
   owner = object != nullptr ? CodeOwner{object->tenant, object->starts_threads} : CodeOwner{};
-  if (object != nullptr) return !object->is_leaving;
-  return process.arrivals.empty() && !(process.has_claims && is_in_a_library(address));
+  return object != nullptr ? !object->is_leaving : process.arrivals.empty();
 }
 
 }  // namespace
@@ -602,23 +571,32 @@ CodeOwner owner_of_code(const void* address) noexcept {
   return owner;
 }
 
-void add_claims(std::shared_ptr<CodeClaims> claims) {
+void add_claims(const std::shared_ptr<CodeClaims>& claims) {
   Map& process = map();
   {
     const std::lock_guard lock(process.claims_lock);
     auto all = std::make_shared<Map::Claims>(*process.claims);
-    all->push_back(std::move(claims));
+    all->push_back(claims);
     process.claims = std::move(all);
     process.has_claims = true;
   }
   gated_tenants.store(true, std::memory_order_release);
+  // Code that an ended tenant has left stays with its GatedTenant.
+  std::vector<std::pair<GatedTenant*, GatedTenant*>> left;
   with_present(
       process,
       [&](const Present& present) {
         update(process, present);
         give_to_claimants(process, present);
+        for (const auto& [library, claim] : present.claimants.all()) {
+          const Object* const object = find(std::as_const(process.objects), library->begin);
+          if (object != nullptr && !object->tenant->is_open()) {
+            left.emplace_back(claim.tenant, object->tenant);
+          }
+        }
       },
-      true);
+      claims.get());
+  for (const auto& [tenant, one] : left) tenant->main().open_beside(*one);
 }
 
 void remove_claims(const CodeClaims& claims) noexcept {
@@ -631,20 +609,6 @@ void remove_claims(const CodeClaims& claims) noexcept {
     process.claims = std::move(left);
   } catch (
       const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): they are closed, and say nothing
-  }
-}
-
-void give_claimed_code_back() noexcept {
-  Map& process = map();
-  const std::unique_lock lock(process.lock);
-  for (Object& one : process.objects) {
-    if (!one.is_claimed || one.tenant->is_open()) continue;
-    one.tenant = nullptr;
-    one.is_claimed = false;
-  }
-  try {
-    publish(process);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): code is looked for that is nobody's
   }
 }
 

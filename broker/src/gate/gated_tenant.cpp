@@ -57,6 +57,7 @@ bool GatedTenant::take_over() {
   if (!ledger().held_by(holder()).empty()) return false;
   over_ = false;
   keeps_unused_ = false;
+  was_here_ = false;
   const std::lock_guard lock(mutex_);
   generations_.clear();
   return true;

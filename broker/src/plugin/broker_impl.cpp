@@ -247,8 +247,8 @@ std::shared_ptr<TenantImpl> BrokerImpl::open_new_tenant(std::string name,
       *this,
       std::make_shared<const TenantIdentity>(next_tenant_id(), std::move(name), recorder_.recorder),
       options);
-  const std::lock_guard lock(main_mutex_);  // a graph may be asking for suspects
-  std::erase_if(opened_, [](const auto& one) { return !is_open(one); });
+  const std::lock_guard lock(opened_mutex_);
+  std::erase_if(opened_, [](const auto& one) { return one.expired(); });
   opened_.push_back(tenant);
   opened_names_[tenant->identity()->id.value] = tenant->identity()->name;
   return tenant;
@@ -270,6 +270,7 @@ void BrokerImpl::claim_libraries() {
   };
   // The callback may name what the handles' owner ends now.
   broker.forget_handle = [](TenantImpl& tenant) { tenant.set_loss_callback({}); };
+  broker.keep_code = [](TenantImpl& tenant) { tenant.keep_code(); };
   broker.has_late_gate = gate_.mode == GateMode::late;
   claims_ = std::make_shared<ClaimedLibraries>(std::move(broker), options_.policy.libraries);
   add_claims(claims_);
@@ -343,7 +344,7 @@ void BrokerImpl::poll_instances() noexcept {
 }
 
 std::vector<std::shared_ptr<TenantImpl>> BrokerImpl::opened_now() const {
-  const std::lock_guard lock(main_mutex_);
+  const std::lock_guard lock(opened_mutex_);
   std::vector<std::shared_ptr<TenantImpl>> open;
   for (const auto& opened : opened_) {
     if (auto tenant = opened.lock()) open.push_back(std::move(tenant));
@@ -374,14 +375,14 @@ void BrokerImpl::end_lost_contexts() noexcept {
 std::optional<std::size_t> BrokerImpl::count_suspects() {
   const std::unique_lock lock(main_mutex_, std::try_to_lock);
   if (!lock) return std::nullopt;
-  const auto has_been_inside = [](const std::weak_ptr<TenantImpl>& opened) {
-    const auto tenant = opened.lock();
+  const auto has_been_inside = [](const std::shared_ptr<TenantImpl>& tenant) {
     return tenant != nullptr && tenant->has_been_inside();
   };
+  const auto opened = opened_now();
   auto count = std::count_if(instances_.begin(), instances_.end(),
                              [](const Instance* one) { return one->in_flight(); }) +
-               std::count_if(opened_.begin(), opened_.end(), has_been_inside) +
-               (has_been_inside(host_tenant_) ? 1 : 0);
+               std::count_if(opened.begin(), opened.end(), has_been_inside) +
+               (has_been_inside(host_tenant_.lock()) ? 1 : 0);
   for (const auto& lease : leases_->all()) {  // what does not end goes on, whoever has gone
     if (lease->state() == LeaseState::hung) ++count;
   }
@@ -441,7 +442,9 @@ std::string BrokerImpl::alive() const {
   std::size_t tenants = is_open(host_tenant_) ? 1 : 0;
   for (const auto& tenant : opened_now()) {
     if (tenant->is_closed()) continue;
-    tenants += keeps(*tenant) && !claims_->is_in_use(*tenant) ? 0 : 1;
+    const bool is_idle =
+        keeps(*tenant) && !claims_->is_in_use(*tenant) && !tenant->is_anybody_inside();
+    tenants += is_idle ? 0 : 1;
   }
   std::string text;
   for (const auto& part : {counted(tenants, "tenant", "tenants"),

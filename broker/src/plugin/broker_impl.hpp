@@ -150,10 +150,11 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
       tenants_;  // for ever: a file keeps its tenant
   std::map<FileId, std::weak_ptr<LoadedLibrary>> libraries_;
   LoadedFiles files_;
-  // By the host, or for the policy's patterns, on any thread. Both under main_mutex_.
-  std::vector<std::weak_ptr<TenantImpl>> opened_;
+  // Of the next two, and taken last: a library's constructor may lead to a new tenant.
+  mutable std::mutex opened_mutex_;
+  std::vector<std::weak_ptr<TenantImpl>> opened_;      // by the host, or for the policy's patterns
   std::map<std::uint32_t, std::string> opened_names_;  // for ever: a timeline may name them still
-  std::weak_ptr<TenantImpl> host_tenant_;              // likewise
+  std::weak_ptr<TenantImpl> host_tenant_;              // changed under main_mutex_
   // The handle of Broker::host: its count is that of the host's Tenant objects.
   std::weak_ptr<TenantImpl> host_handle_;
   mutable std::recursive_mutex main_mutex_;

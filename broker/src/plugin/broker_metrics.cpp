@@ -74,7 +74,7 @@ void add_gated(const TenantIdentity& tenant, TenantMetrics& metrics) {
 }  // namespace
 
 std::map<std::uint32_t, std::string> BrokerImpl::tenant_names() const {
-  std::unique_lock lock(main_mutex_);
+  std::unique_lock lock(opened_mutex_);
   std::map<std::uint32_t, std::string> names = opened_names_;
   lock.unlock();
   names[host_->id.value] = host_->name;

@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "context/tenant_identity.hpp"
+#include "gate/code_map.hpp"
 #include "gate/common_libraries.hpp"
 #include "gate/gated_tenant.hpp"
 #include "gate/tenant_imports.hpp"
@@ -29,8 +31,8 @@ fs::path real_path(const std::string& path) {
 
 // The broker's own libraries lie in one folder and below it.
 bool is_of_the_broker(const fs::path& file) {
-  static const fs::path own =
-      real_path(beside_this_library("ctxbroker/ctxbroker_gate.so").native()).parent_path();
+  static const fs::path& own = *new fs::path(  // threads ask until the process ends
+      real_path(beside_this_library("ctxbroker/ctxbroker_gate.so").native()).parent_path());
   return file.parent_path() == own || file.filename().native().starts_with("libctxbroker");
 }
 
@@ -49,20 +51,21 @@ ClaimedLibraries::ClaimedLibraries(ClaimingBroker broker, std::vector<LibraryPat
 }
 
 ClaimedLibraries::Opened& ClaimedLibraries::opened(const std::string& name) {
-  Opened& one = tenants_[name];
-  if (one.its.tenant == nullptr) one.its = broker_.open(name);
-  return one;
+  const auto found = tenants_.find(name);
+  if (found != tenants_.end()) return found->second;
+  return tenants_.try_emplace(name, Opened{broker_.open(name), {}}).first->second;
 }
 
-GatedTenant* ClaimedLibraries::claimant(const LoadedObject& library,
-                                        const std::vector<LoadedObject>& present, Meeting meeting) {
+CodeClaims::Claim ClaimedLibraries::claimant(const LoadedObject& library,
+                                             const std::vector<LoadedObject>& present,
+                                             Meeting meeting) {
   // The program, and what serves the whole process.
   if (library.path.find('/') == std::string::npos || is_starter(library) ||
       calls_for_others(library)) {
-    return nullptr;
+    return {};
   }
   const fs::path file = real_path(library.path);
-  if (is_of_the_broker(file)) return nullptr;
+  if (is_of_the_broker(file)) return {};
   std::string tenant;
   std::size_t index = 0;
   for (; index < patterns_.size(); ++index) {
@@ -75,16 +78,16 @@ GatedTenant* ClaimedLibraries::claimant(const LoadedObject& library,
     tenant = package_of(library, file, present);
     break;
   }
-  if (index == patterns_.size()) return nullptr;
+  if (index == patterns_.size()) return {};
   const std::lock_guard lock(mutex_);
-  if (is_closed_) return nullptr;
+  if (is_closed_) return {};
   const TenantIdentity& identity = *opened(tenant).its.identity;
   matched_.insert(index);
   const auto [entry, is_new] = libraries_.try_emplace(
       file.native(),
       LibraryMetrics{file.native(), identity.id, identity.name, patterns_[index].match});
   GatedTenant* const gated = identity.gated.load(std::memory_order_acquire);
-  if (gated == nullptr) return nullptr;
+  if (gated == nullptr) return {};
   if (meeting.was_here) gated->main().mark_was_here();
   if (is_new) {
     identity.log(Severity::info, "library",
@@ -92,7 +95,7 @@ GatedTenant* ClaimedLibraries::claimant(const LoadedObject& library,
                      "\"" +
                      (meeting.was_here ? "; what it made with CUDA before stays the host's" : ""));
   }
-  return &gated->main();
+  return {&gated->main(), patterns_[index].tenant == each_package};
 }
 
 const LibraryPattern* ClaimedLibraries::taken_by(const fs::path& file,
@@ -136,6 +139,7 @@ void ClaimedLibraries::look() noexcept {
   look_for_claimed_code();
   if (!broker_.has_late_gate) return;
   const std::lock_guard lock(mutex_);
+  if (std::exchange(owners_, owners_of_code()) == owners_of_code()) return;
   for (const auto& [name, one] : tenants_) {
     GatedTenant* const gated = one.its.identity->gated.load(std::memory_order_acquire);
     if (gated != nullptr) lead_imports(*gated);
@@ -167,8 +171,7 @@ void ClaimedLibraries::close() noexcept {
     is_closed_ = true;
     tenants.swap(tenants_);
   }
-  tenants.clear();
-  give_claimed_code_back();
+  for (const auto& [name, one] : tenants) broker_.keep_code(*one.its.tenant);
 }
 
 }  // namespace ctxbroker::detail

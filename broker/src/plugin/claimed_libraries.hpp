@@ -36,6 +36,8 @@ struct ClaimingBroker {
   std::function<ClaimingTenant(const std::string& name)> open;  // throws Error
   // The last handle of it has gone. Must not throw.
   std::function<void(TenantImpl& tenant)> forget_handle;
+  // The tenant's code stays in the process when the tenant closes. Must not throw.
+  std::function<void(TenantImpl& tenant)> keep_code;
   bool has_late_gate = false;
 };
 
@@ -45,8 +47,8 @@ class ClaimedLibraries final : public CodeClaims {
   // Opens a tenant for each name in the patterns. Throws Error.
   ClaimedLibraries(ClaimingBroker broker, std::vector<LibraryPattern> patterns);
 
-  GatedTenant* claimant(const LoadedObject& library, const std::vector<LoadedObject>& present,
-                        Meeting meeting) override;
+  Claim claimant(const LoadedObject& library, const std::vector<LoadedObject>& present,
+                 Meeting meeting) override;
   // Returns the pattern that gives the file to another tenant than that. Null: none does. What each
   // package gets by "*" is free for whoever adopts it.
   const LibraryPattern* taken_by(const std::filesystem::path& file,
@@ -66,7 +68,8 @@ class ClaimedLibraries final : public CodeClaims {
   // The patterns that have matched no library so far.
   std::vector<std::string> unmatched() const;
 
-  // Closes the tenants. From then on no library is claimed.
+  // Closes the tenants. From then on no library is claimed. What was claimed stays with its closed
+  // tenant until another broker's claims, or a host that adopts it, open that again.
   void close() noexcept;
 
  private:
@@ -80,8 +83,9 @@ class ClaimedLibraries final : public CodeClaims {
   const std::vector<LibraryPattern> patterns_;
   mutable std::mutex mutex_;  // of what follows
   bool is_closed_ = false;
-  std::map<std::string, Opened> tenants_;            // by name
-  std::set<std::size_t> matched_;                    // patterns
+  const void* owners_ = nullptr;           // owners_of_code() at the last look of a late gate
+  std::map<std::string, Opened> tenants_;  // by name
+  std::set<std::size_t> matched_;          // patterns
   std::map<std::string, LibraryMetrics> libraries_;  // by path
 };
 

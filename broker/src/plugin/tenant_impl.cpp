@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <list>
 #include <utility>
@@ -303,7 +304,13 @@ LeaseState TenantImpl::report_status(CUresult status, int device) noexcept {
 
 void TenantImpl::set_loss_callback(LossCallback callback) {
   const std::lock_guard lock(mutex_);
-  options_.on_loss = std::move(callback);
+  std::swap(options_.on_loss, callback);  // the old one ends without the lock: it may own things
+}
+
+bool TenantImpl::is_anybody_inside() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(leases_.begin(), leases_.end(),
+                     [](const auto& lease) { return lease->users().inside() > 0; });
 }
 
 void TenantImpl::report_losses() {

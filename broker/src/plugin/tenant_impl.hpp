@@ -87,6 +87,10 @@ class TenantImpl final : private LeaseSource {
   void report_losses();
   // Takes the place of TenantOptions::on_loss. May be empty. Any thread.
   void set_loss_callback(LossCallback callback);
+  // Its code stays in the process when it closes, with what the code still uses. [main] thread.
+  void keep_code() noexcept { resident_ = true; }
+  // Returns whether a thread is inside one of its leases. Any thread.
+  bool is_anybody_inside() const noexcept;
 
   // Ends the contexts of private leases that are lost and that nothing can use any more; the others
   // end with the tenant. Any thread that may wait for the driver.

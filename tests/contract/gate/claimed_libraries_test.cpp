@@ -253,10 +253,58 @@ TEST_P(ClaimedLibrariesTest, BrokerClosesWithTheTenantsOfItsPatterns) {
   }
   EXPECT_NE(library.allocate(64), 0U);
   broker.close();
-  EXPECT_NE(library.allocate_on_own_thread(64), 0U) << "it is the host's now";
+  EXPECT_EQ(library.allocate_on_own_thread(64), 0U) << "its tenant has ended";
   open_with({{in_folder_of(file), owner}});
   EXPECT_NE(library.allocate_on_own_thread(64), 0U);
-  EXPECT_EQ(held_bytes(owner), 64U) << "the next broker claims it again";
+  EXPECT_EQ(metrics_of(owner)->strikes, 0U) << "the next broker claims it again";
+}
+
+TEST_P(ClaimedLibrariesTest, BrokerWithAThreadInsideAPatternsTenantIsNotClosed) {
+  open_with({{"*/no_such_library.so", owner}});
+  Tenant handle = broker.open_tenant(owner);
+  const Guard guard(handle);
+  handle.close();
+  EXPECT_THROW(broker.close(), Error);
+}
+
+// Nobody tells the gate of it: the addresses are reused.
+TEST_P(ClaimedLibrariesTest, LibraryInThePlaceOfAnotherHasItsOwnOwner) {
+  const Copy first("attacks_dlsym"), second("attacks_dlsym"), unmatched("attacks_dlsym");
+  open_with({{in_folder_of(first), owner}, {in_folder_of(second), other}});
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t owners = held_bytes(owner), others = held_bytes(other);
+    { EXPECT_NE(HostsLibrary(first.path()).allocate(64), 0U); }
+    EXPECT_EQ(held_bytes(owner), owners + 64);
+    { EXPECT_NE(HostsLibrary(unmatched.path()).allocate(64), 0U); }
+    EXPECT_EQ(held_bytes(owner), owners + 64);
+    { EXPECT_NE(HostsLibrary(second.path()).allocate(64), 0U); }
+    EXPECT_EQ(held_bytes(owner), owners + 64);
+    EXPECT_EQ(held_bytes(other), others + 64);
+  }
+  EXPECT_EQ(strikes(owner) + strikes(other), 0U);
+}
+
+// What libraries need is looked at to its end, also in a ring.
+TEST_P(ClaimedLibrariesTest, LibraryThatAClaimedOneNeedsBelongsToNeither) {
+  open_with({{"*/attacks_by_needed.so", other}});
+  Tenant tenant = broker.open_tenant(owner, {LeaseChoice(GetParam())});
+  const AdoptedLibrary library = tenant.adopt(test_library("attacks_needed"));
+  const HostsLibrary user(test_library("attacks_by_needed"));
+  EXPECT_NE(user.allocate(64), 0U);
+  EXPECT_EQ(held_bytes(owner), 0U) << "the code that allocates is both tenants'";
+}
+
+TEST_P(ClaimedLibrariesTest, LibraryOfAPackageIsWhosesTheHostAdoptsIt) {
+  const Copy file("attacks_dlsym", "site-packages/alpha");
+  open_with({{"*", "*"}});
+  const HostsLibrary library(file.path());
+  EXPECT_NE(library.allocate(64), 0U);
+  EXPECT_EQ(held_bytes("alpha"), 64U);
+  Tenant tenant = broker.open_tenant(owner, {LeaseChoice(GetParam())});
+  const AdoptedLibrary adopted = tenant.adopt(file.path());
+  EXPECT_NE(library.allocate(64), 0U);
+  EXPECT_EQ(held_bytes("alpha"), 64U);
+  EXPECT_EQ(held_bytes(owner), 64U);
 }
 
 // What it made then is the host's. Using that is no strike, and neither is the attempt to free it.
