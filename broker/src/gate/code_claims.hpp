@@ -42,8 +42,8 @@ void remove_claims(const CodeClaims& claims) noexcept;
 // Returns whether there are any. Any thread; takes no lock.
 bool any_claims() noexcept;
 
-// With claims: looks at what is loaded, if that has changed since the gate last looked. It asks the
-// loader whether it has. Any thread.
+// Looks at what is loaded, if that has changed since the gate last looked. It asks the loader
+// whether it has. Does nothing in a process that never had claims. Any thread.
 void look_for_claimed_code() noexcept;
 
 }  // namespace ctxbroker::detail

@@ -51,6 +51,8 @@ struct Map {
   std::mutex claims_lock;  // of the pointer, and never held for longer
   std::shared_ptr<const Claims> claims = std::make_shared<const Claims>();
   std::atomic<bool> has_claims = false;
+  // There were claims. The program itself closes claimed libraries, which nobody tells the gate.
+  std::atomic<bool> had_claims = false;
 };
 Map& map() {
   static auto* const one = new Map;  // never ended: asked until the process ends
@@ -578,7 +580,7 @@ void add_claims(const std::shared_ptr<CodeClaims>& claims) {
     auto all = std::make_shared<Map::Claims>(*process.claims);
     all->push_back(claims);
     process.claims = std::move(all);
-    process.has_claims = true;
+    process.has_claims = process.had_claims = true;
   }
   gated_tenants.store(true, std::memory_order_release);
   // Code that an ended tenant has left stays with its GatedTenant.
@@ -617,7 +619,7 @@ bool any_claims() noexcept {
 }
 
 void look_for_claimed_code() noexcept {
-  if (any_claims()) refresh();
+  if (map().had_claims.load(std::memory_order_relaxed)) refresh();
 }
 
 }  // namespace ctxbroker::detail
