@@ -84,12 +84,11 @@ constexpr const char* limits =
 
 }  // namespace
 
-std::string check_text(const Options& options, const Settings& settings, const RunPolicy& policy,
-                       const Program& program) {
+std::string check_text(const Options& options, const Settings& settings, const Program& program) {
   std::string text = "program    " + program_text(program) + "\n";
   if (!options.policy.empty()) text += "policy     " + options.policy + "\n";
   text += "driver     " + driver_text(settings) + "\n";
-  text += "tenants    " + tenants_text(Json::parse(policy.text)) + "\n";
+  text += "tenants    " + tenants_text(Json::parse(settings.policy)) + "\n";
   text += "children   " + children_text(settings) + "\n";
   text += "output     " + output_text(settings) + "\n";
   text += "limits     " + std::string(limits) + "\n";

@@ -5,14 +5,12 @@
 #include <string>
 
 #include "options.hpp"
-#include "policy_text.hpp"
 #include "program.hpp"
 #include "settings.hpp"
 
 namespace ctxbroker::launch {
 
 // Says what a run would do, and what it cannot hold.
-std::string check_text(const Options& options, const Settings& settings, const RunPolicy& policy,
-                       const Program& program);
+std::string check_text(const Options& options, const Settings& settings, const Program& program);
 
 }  // namespace ctxbroker::launch

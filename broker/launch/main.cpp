@@ -24,13 +24,12 @@
 namespace ctxbroker::launch {
 namespace {
 
-Settings make_settings(const Options& options, const RunPolicy& policy) {
+Settings make_settings(const Options& options) {
   Settings settings;
   settings.children = options.children;
   settings.pid = ::getpid();  // the program keeps it
   settings.version = version();
-  settings.policy = policy.text;
-  settings.policy_name = policy.name;
+  settings.policy = make_policy(options);
   settings.report = output_path("--report", options.report);
   settings.trace = output_path("--trace", options.trace);
   settings.log = options.log;
@@ -65,12 +64,11 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 ExitCode run(int argc, const char* const* argv) {
   const auto options = parse_options(argc, argv);
   if (!options) return ExitCode::ok;
-  const RunPolicy policy = make_policy(*options);
-  const Settings settings = make_settings(*options, policy);
+  const Settings settings = make_settings(*options);
   const OwnFiles files = find_own_files(settings);
   const Program program = examine_program(find_program(options->command.front()));
   if (options->check) {
-    std::fputs(check_text(*options, settings, policy, program).c_str(), stdout);
+    std::fputs(check_text(*options, settings, program).c_str(), stdout);
     return ExitCode::ok;
   }
   write_first_report(settings);

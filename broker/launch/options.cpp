@@ -12,6 +12,7 @@
 #include "exit_code.hpp"
 #include "settings.hpp"
 #include "text/suggestion.hpp"
+#include "text/tenant_name.hpp"
 
 namespace ctxbroker::launch {
 namespace {
@@ -168,14 +169,6 @@ bool children_from(const std::string& text) {
   return false;
 }
 
-bool is_name(std::string_view text) {
-  return !text.empty() && text.front() != '.' && text.back() != '.' &&
-         text.find("..") == std::string_view::npos &&
-         text.find_first_not_of(
-             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-             "0123456789-_.") == std::string_view::npos;
-}
-
 }  // namespace
 
 TenantOption parse_tenant(const std::string& text) {
@@ -187,7 +180,7 @@ TenantOption parse_tenant(const std::string& text) {
   TenantOption tenant;
   tenant.name = text.substr(0, equals);
   tenant.glob = text.substr(equals + 1);
-  if (!is_name(tenant.name)) {
+  if (!detail::is_tenant_name(tenant.name)) {
     refuse(where + ": \"" + tenant.name +
            "\" is not a tenant's name; a name looks like torch or com.example.name and consists of "
            "letters, digits, '-', '_' and '.'");

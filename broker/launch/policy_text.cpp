@@ -41,11 +41,9 @@ void check_leases(const Options& options) {
 
 }  // namespace
 
-RunPolicy make_policy(const Options& options) {
+std::string make_policy(const Options& options) {
   try {
     check_leases(options);
-    RunPolicy made;
-    made.name = options.policy.empty() ? "of the command line" : options.policy;
     Json policy =
         options.policy.empty() ? Json{{"schema", "ctxbroker.policy/1"}} : read_file(options.policy);
     Json patterns = Json::array();
@@ -55,9 +53,10 @@ RunPolicy make_policy(const Options& options) {
     }
     if (options.each) patterns.push_back({{"match", "*"}, {"tenant", "*"}});
     if (!patterns.empty()) policy["libraries"] = patterns;
-    made.text = policy.dump();
-    static_cast<void>(parse_policy(made.text, made.name));
-    return made;
+    std::string text = policy.dump();
+    static_cast<void>(
+        parse_policy(text, options.policy.empty() ? "of the command line" : options.policy));
+    return text;
   } catch (const Error& error) {
     throw Failure(ExitCode::failed, error.message());
   } catch (const json::DocumentError& error) {

@@ -8,13 +8,8 @@
 
 namespace ctxbroker::launch {
 
-struct RunPolicy {
-  std::string text;  // JSON
-  std::string name;  // what errors call it
-};
-
-// Patterns of --tenant come first, in their order, then those of the file, then that of --each. A
-// lease behind --tenant counts more than the file's. Throws Failure.
-RunPolicy make_policy(const Options& options);
+// Returns it as JSON text. Patterns of --tenant come first, in their order, then those of the file,
+// then that of --each. A lease behind --tenant counts more than the file's. Throws Failure.
+std::string make_policy(const Options& options);
 
 }  // namespace ctxbroker::launch

@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -132,17 +134,10 @@ std::string first_line(const std::string& path) {
   return std::string(all.substr(0, all.find('\n')));
 }
 
-// What a script's first line runs.
-std::vector<std::string> words_of(std::string_view line) {
-  std::vector<std::string> words;
-  constexpr std::string_view blanks = " \t\r";
-  while ((line = line.substr(std::min(line.size(), line.find_first_not_of(blanks)))),
-         !line.empty()) {
-    const std::size_t end = std::min(line.size(), line.find_first_of(blanks));
-    words.emplace_back(line.substr(0, end));
-    line.remove_prefix(end);
-  }
-  return words;
+// The words of a script's first line.
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
 }
 
 // The program that env is to run; empty: it is not told.
@@ -170,7 +165,7 @@ void examine(const std::string& path, Program& program) {
            "it cannot be executed: it is neither a program nor a script that begins with "
            "\"#!\"; name the program that runs it");
   }
-  const std::vector<std::string> words = words_of(std::string_view(line).substr(2));
+  const std::vector<std::string> words = words_of(line.substr(2));
   if (words.empty()) refuse(path, "its first line names no interpreter");
   if (program.run_by.size() >= most_interpreters) {
     refuse(path, "its interpreter is a script, whose interpreter is a script, and so on: too many");

@@ -24,7 +24,7 @@ struct Note {
   std::string topic, tenant, text;
 };
 
-// What a process has to tell.
+// The facts that a process tells at its end.
 struct RunFacts {
   int pid = 0;
   bool is_first = true;  // ctxb-run has become this process

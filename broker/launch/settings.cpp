@@ -42,7 +42,6 @@ std::string to_text(const Settings& settings) {
             {"version", settings.version},
             {"pid", settings.pid},
             {"policy", Json::parse(settings.policy)},
-            {"policy_name", settings.policy_name},
             {"report", settings.report},
             {"trace", settings.trace},
             {"log", settings.log ? to_string(*settings.log) : ""},
@@ -61,7 +60,6 @@ Settings parse_settings(const std::string& text) {
     settings.version = json.at("version").get<std::string>();
     settings.pid = json.at("pid").get<int>();
     settings.policy = json.at("policy").dump();
-    settings.policy_name = json.at("policy_name").get<std::string>();
     settings.report = json.at("report").get<std::string>();
     settings.trace = json.at("trace").get<std::string>();
     settings.log = parse_severity(json.at("log").get<std::string>());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ctxb-run tells the processes of the program: the JSON text of the variable CTXBROKER_RUN.
+// The settings that ctxb-run gives the processes of the program, as the JSON text of the variable
+// CTXBROKER_RUN.
 #pragma once
 
 #include <optional>
@@ -17,8 +18,7 @@ struct Settings {
   bool children = true;         // processes that the program starts are covered too
   int pid = 0;                  // of the first process
   std::string version;          // of ctxb-run
-  std::string policy;           // JSON text; empty: none
-  std::string policy_name;      // what errors call it
+  std::string policy;           // JSON text: see with_policy_of_run
   std::string report;           // absolute path; empty: none
   std::string trace;            // likewise
   std::optional<Severity> log;  // the least severity that is printed; unset: no record is

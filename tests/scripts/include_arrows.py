@@ -31,7 +31,7 @@ ROOMS = {
     "ledger": ["context"],
     "module": ["context", "image"],
     "gate": ["image", "ledger"],
-    "plugin": ["gate", "module", "json"],
+    "plugin": ["gate", "module", "json", "text"],
     "graph": ["plugin"],
     "scan": ["plugin", "process"],
     "probe": ["gate", "json", "process"],

@@ -17,7 +17,6 @@ neighbour (neighbour.c) what it does, and from when on.
 import argparse
 import ctypes
 import dataclasses
-import fnmatch
 import glob
 import json
 import os
@@ -28,7 +27,6 @@ import struct
 import subprocess
 import sys
 import time
-import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
@@ -61,7 +59,6 @@ class Program:
     modules: tuple = ()           # (module, what pip installs if it is missing)
     wheels: tuple = ()            # NAME==VERSION, fetched and unpacked beside each other
     site: str = ""                # the folder of those wheels, where several programs share it
-    left_out: tuple = ()          # files of those wheels that --slim leaves out
     debs: tuple = ()
     is_harmed: bool = True        # by resets, without ctxbroker
     why_unharmed: str = ""
@@ -190,25 +187,6 @@ def wheel_of(place, requirement):
     return found[0] if found else None
 
 
-def make_slim(wheel, patterns):
-    """Writes the wheel again, without some files and uncompressed: it is carried in an archive that compresses more."""
-    thin = wheel.with_suffix(".thin")
-    with zipfile.ZipFile(wheel) as old:
-        dropped = [one for one in old.namelist() if any(fnmatch.fnmatch(one, pattern) for pattern in patterns)]
-        if not dropped and all(one.compress_type == zipfile.ZIP_STORED for one in old.infolist()):
-            return
-        with zipfile.ZipFile(thin, "w") as new:
-            for entry in old.infolist():
-                if entry.filename in dropped:
-                    continue
-                data = old.read(entry)
-                if entry.filename.endswith(".dist-info/RECORD"):
-                    data = b"".join(line for line in data.splitlines(True)
-                                    if line.split(b",")[0].decode() not in dropped)
-                new.writestr(entry, data, zipfile.ZIP_STORED)
-    thin.replace(wheel)
-
-
 def fetch_wheels(place):
     place.packages.mkdir(parents=True, exist_ok=True)
     for requirement in place.program.wheels:
@@ -218,8 +196,6 @@ def fetch_wheels(place):
             command = [place.python, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d",
                        place.packages, requirement]
             run_quietly(command)
-        if place.options.slim:
-            make_slim(wheel_of(place, requirement), place.program.left_out)
 
 
 def fetch_debs(place):
@@ -640,7 +616,6 @@ def parser_of(text):
     parser.add_argument("--packages", type=pathlib.Path,
                         help="a folder that an earlier --fetch-only filled; then nothing is fetched")
     parser.add_argument("--fetch-only", action="store_true", help="fetch the packages, and do no more")
-    parser.add_argument("--slim", action="store_true", help="fetch wheels for an archive: uncompressed, without a large file that is not used")
     parser.add_argument("--python", type=pathlib.Path, help="which runs the program; default: one that is new enough")
     parser.add_argument("--seconds", type=float, default=3, help="of work in each run")
     parser.add_argument("--timeout", type=float, default=90, help="seconds after which a run is ended")

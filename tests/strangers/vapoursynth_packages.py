@@ -20,8 +20,7 @@ WHEELS = ("vapoursynth==79", "vapoursynth-bm3dcuda==2.17", "vapoursynth-nlm-cuda
 
 
 def program(**more):
-    return dict(tenants=PLUG_INS, python=(3, 12), wheels=WHEELS, site="vapoursynth",
-                left_out=("*/libbm3dcuda_rtc.so",), **more)
+    return dict(tenants=PLUG_INS, python=(3, 12), wheels=WHEELS, site="vapoursynth", **more)
 
 
 def prepare(place):

@@ -144,6 +144,13 @@ __attribute__((constructor)) static void prepare(void) {
   }
 }
 
+/* For a broker that the program opens itself. Null: this is no run. */
+__attribute__((visibility("default"))) const char* ctxb_run_settings(void);
+const char* ctxb_run_settings(void) {
+  prepare();
+  return start.settings;
+}
+
 /* The gate calls it: see gate.h there. */
 __attribute__((visibility("default"))) void ctxb_before_first_driver(void);
 void ctxb_before_first_driver(void) {

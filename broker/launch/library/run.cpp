@@ -60,7 +60,7 @@ class Run {
     if (pid_ != settings_.pid) standard_error_.name_process(pid_);
   }
 
-  // Opens the broker, unless there is no device. False: standard error says why not.
+  // Opens the broker, unless there is no device. Returns false if it cannot, and prints why.
   bool open();
   bool has_broker() const noexcept { return broker_.has_value(); }
   // The process exits.
@@ -100,7 +100,7 @@ std::string line_of(const Record& record) {
   return std::string(to_string(record.severity)) + ": " + whose + record.topic + ": " + record.text;
 }
 
-// Whether the user has chosen the driver.
+// Returns whether the user has chosen the driver.
 bool Run::names_driver() const {
   const char* const variable = ::secure_getenv("CTXBROKER_DRIVER");
   return settings_.driver || (variable != nullptr && *variable != '\0');
@@ -112,7 +112,6 @@ BrokerOptions Run::options() {
   options.driver = settings_.driver;
   // A program that does not ask for the software device does not expect one.
   if (!names_driver()) options.driver = DriverChoice::nvidia;
-  options.policy = parse_policy(settings_.policy, settings_.policy_name);
   options.shield_host = true;
   options.records = [this](const Record& record) {
     if (record.severity >= Severity::warning) notes_.add(record);
@@ -139,8 +138,8 @@ bool Run::fail(const std::string& why) {
   return false;
 }
 
-// Without a driver behind the gate, every call answers that there is no device, and a driver
-// without a device says so itself. There is nothing to protect.
+// Returns whether the machine has no device for the program. Every driver call then answers so, and
+// there is nothing to protect.
 bool Run::without_device(const Error& error) {
   const bool is_not_there = error.kind() == ErrorKind::no_driver && error.origin().call == "dlopen";
   const bool has_none = error.kind() == ErrorKind::no_device || is_not_there;

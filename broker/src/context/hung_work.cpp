@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "context/guard.hpp"
-#include "context/open_captures.hpp"
 #include "process/own_thread.hpp"
 
 namespace ctxbroker::detail {
@@ -61,12 +60,6 @@ CUresult settled(const EndRequest& ending, CUresult status) {
   if (ending.after) ending.after(status);
   return status;
 }
-
-using Clock = std::chrono::steady_clock;
-
-// Short work is looked for without sleeping; for long work a late answer costs little.
-constexpr std::chrono::microseconds eager{100};
-constexpr std::chrono::microseconds longest_nap{500};
 
 }  // namespace
 
@@ -176,6 +169,16 @@ CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
   return CUDA_ERROR_NOT_READY;
 }
 
+// Under the lock.
+std::string HungWork::what_is_waited_for() const {
+  if (is_hung_here()) return "work that hangs on " + name_ + " ends";
+  if (!markers_.empty()) {
+    return "work that hangs elsewhere on device " + std::to_string(device_) + " ends";
+  }
+  return "work on " + name_ + " ends, which hangs or takes longer than " +
+         std::to_string(limit_.count()) + " ms";
+}
+
 std::optional<CUresult> HungWork::end(EndRequest ending) {
   if (is_in_callback()) return settled(ending, CUDA_ERROR_NOT_PERMITTED);
   // The family's own thread performs an ending at once, because it cannot wait for itself. Such an
@@ -202,12 +205,7 @@ std::optional<CUresult> HungWork::end(EndRequest ending) {
                        return other->is_listed() && other->ending.tenant == tenant;
                      });
   task->put_off = true;
-  const std::string work =
-      is_hung_here() ? "work that hangs on " + name_ + " ends"
-      : !markers_.empty()
-          ? "work that hangs elsewhere on device " + std::to_string(device_) + " ends"
-          : "work on " + name_ + " ends, which hangs or takes longer than " +
-                std::to_string(limit_.count()) + " ms";
+  const std::string work = what_is_waited_for();
   lock.unlock();
   if (first) {
     tenant->log(Severity::warning, "ledger",
@@ -472,36 +470,6 @@ void HungWork::abandon() noexcept {
     left.push_back(shared_from_this());
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: see below
   }
-}
-
-CUresult ask_until_ready(const std::function<CUresult()>& query,
-                         std::chrono::nanoseconds limit) noexcept {
-  const Clock::time_point begin = Clock::now();
-  for (;;) {
-    const CUresult status = query();
-    if (status != CUDA_ERROR_NOT_READY) return status;
-    const auto waited = Clock::now() - begin;
-    if (limit > std::chrono::nanoseconds::zero() && waited > limit) return CUDA_ERROR_TIMEOUT;
-    if (waited < eager) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::min<Clock::duration>(longest_nap, waited / 8));
-    }
-  }
-}
-
-CUresult wait_for(const DriverTable& driver, CUstream stream,
-                  std::chrono::nanoseconds limit) noexcept {
-  const BesideCaptures beside(driver);
-  if (limit <= std::chrono::nanoseconds::zero()) return driver.stream_synchronize(stream);
-  return ask_until_ready([&] { return driver.stream_query(stream); }, limit);
-}
-
-CUresult wait_for_event(const DriverTable& driver, CUevent event,
-                        std::chrono::nanoseconds limit) noexcept {
-  const BesideCaptures beside(driver);
-  if (limit <= std::chrono::nanoseconds::zero()) return driver.event_synchronize(event);
-  return ask_until_ready([&] { return driver.event_query(event); }, limit);
 }
 
 }  // namespace ctxbroker::detail

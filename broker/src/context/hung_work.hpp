@@ -33,19 +33,6 @@
 
 namespace ctxbroker::detail {
 
-// Asks until the answer is something else than CUDA_ERROR_NOT_READY. With a `limit` above zero it
-// gives up after that time and returns CUDA_ERROR_TIMEOUT, which the driver's own functions do not
-// return here. `query` captures at most two words, so that nothing is allocated.
-CUresult ask_until_ready(const std::function<CUresult()>& query,
-                         std::chrono::nanoseconds limit) noexcept;
-// Waits until the stream's work is done. Any stream but the default one needs no current context.
-// `limit` is as above.
-CUresult wait_for(const DriverTable& driver, CUstream stream,
-                  std::chrono::nanoseconds limit) noexcept;
-// Waits in the same way until an event has happened.
-CUresult wait_for_event(const DriverTable& driver, CUevent event,
-                        std::chrono::nanoseconds limit) noexcept;
-
 // Makes a call in a context, on a family's own thread. No guard is needed there, because no code of
 // a plug-in has ever run on it. Captures of other threads are left alone. A context that cannot be
 // entered or left is tried once more, because what is ended would be lost for good.
@@ -225,6 +212,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   void tell_of_end(Lock& lock, const EndRequest& ending) noexcept;
   void update() noexcept;
   bool is_hung_here() const noexcept;
+  std::string what_is_waited_for() const;
   bool has_to_be_behind_device();
   void block() noexcept;
   bool is_own_thread() const noexcept;

@@ -6,6 +6,7 @@
 
 #include "context/hung_work.hpp"
 #include "context/open_captures.hpp"
+#include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/running_call.hpp"
 #include "observe/span.hpp"
@@ -147,7 +148,10 @@ void Lease::end_contexts(bool again) noexcept {
     if (again && kind() == LeaseKind::green) {  // kept for the next lease, without a driver call
       return report_failed_end("its context", end_all());
     }
-    EndRequest ending{tenant_, "context", 0, true, false, end_all, {}, ends_behind_device()};
+    EndRequest ending{.tenant = tenant_,
+                      .what = "context",
+                      .perform = end_all,
+                      .is_behind_device = ends_behind_device()};
     std::shared_ptr<HungWork> family = family_;
     if (auto elsewhere = tenant_->hung.on_other_device(device_.ordinal(), family_.get())) {
       // Behind what is put off there, and then in its turn here.
@@ -175,7 +179,10 @@ void Lease::end_contexts_when_left(bool again) noexcept {
     };
     device_.end_left();
     device_.end_when_left(borrowers_, family_,
-                          {tenant_, "context", 0, true, false, end_all, {}, ends_behind_device()});
+                          {.tenant = tenant_,
+                           .what = "context",
+                           .perform = end_all,
+                           .is_behind_device = ends_behind_device()});
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
   }
 }

@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "context/guard.hpp"
-#include "gate/code_claims.hpp"
 #include "gate/code_map.hpp"
+#include "gate/tenant_code.hpp"
 #include "gate/thread_object.hpp"
 
 namespace ctxbroker::detail {

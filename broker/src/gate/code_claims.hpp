@@ -33,17 +33,18 @@ class CodeClaims {
                          Meeting meeting) = 0;
 };
 
-// The map of code asks the claims from now on, and now for what is loaded already. They go before
-// those that are added later. Throws std::bad_alloc. Any thread.
+using AllClaims = std::vector<std::shared_ptr<CodeClaims>>;
+
+// The map of code asks the claims from now on, behind those that were added before. Throws
+// std::bad_alloc. Any thread.
 void add_claims(const std::shared_ptr<CodeClaims>& claims);
-// A call of `claimant` may still be under way on another thread, which keeps the claims alive.
+// A call of `claimant` may still be under way on another thread, which keeps the claims alive. Any
+// thread.
 void remove_claims(const CodeClaims& claims) noexcept;
+std::shared_ptr<const AllClaims> open_claims() noexcept;  // any thread
 
-// Returns whether there are any. Any thread; takes no lock.
-bool any_claims() noexcept;
-
-// Looks at what is loaded, if that has changed since the gate last looked. It asks the loader
-// whether it has. Does nothing in a process that never had claims. Any thread.
-void look_for_claimed_code() noexcept;
+// Returns whether there ever were any. The program itself closes claimed libraries, and nobody
+// tells the gate. Any thread; takes no lock.
+bool had_claims() noexcept;
 
 }  // namespace ctxbroker::detail

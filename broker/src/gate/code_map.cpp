@@ -16,6 +16,7 @@
 #include "gate/code_claims.hpp"
 #include "gate/common_libraries.hpp"
 #include "gate/loaded_objects.hpp"
+#include "gate/tenant_code.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -46,37 +47,19 @@ struct Map {
   std::vector<Object> objects;                  // by address
   std::atomic<unsigned long long> changes = 0;  // when they were looked at
   std::vector<Arrival> arrivals;                // the innermost is the last
-
-  using Claims = std::vector<std::shared_ptr<CodeClaims>>;
-  std::mutex claims_lock;  // of the pointer, and never held for longer
-  std::shared_ptr<const Claims> claims = std::make_shared<const Claims>();
-  std::atomic<bool> has_claims = false;
-  // There were claims. The program itself closes claimed libraries, which nobody tells the gate.
-  std::atomic<bool> had_claims = false;
 };
 Map& map() {
   static auto* const one = new Map;  // never ended: asked until the process ends
   return *one;
 }
 
-// The tenants' code, for readers without a lock. It is replaced as a whole, so that no reader sees
-// the end of a change without its result. It is never freed, because nobody knows who still reads
-// it. That costs a few bytes per library that comes or goes.
-struct TenantCode {
-  bool is_changing = false;    // code that `ranges` lacks may be a tenant's
-  std::vector<Extent> ranges;  // by address
-};
-std::atomic<const TenantCode*> tenant_code{nullptr};
-
+// Says to readers without a lock which code is the tenants'.
 void publish(const Map& map) {
-  static auto* const kept = new std::vector<std::unique_ptr<const TenantCode>>;
-  auto code = std::make_unique<TenantCode>();
-  code->is_changing = !map.arrivals.empty();
+  std::vector<Extent> ranges;
   for (const Object& one : map.objects) {
-    if (one.tenant != nullptr) code->ranges.push_back({one.begin, one.end});
+    if (one.tenant != nullptr) ranges.push_back({one.begin, one.end});
   }
-  kept->push_back(std::move(code));
-  tenant_code.store(kept->back().get(), std::memory_order_release);
+  publish_tenant_code(std::move(ranges), !map.arrivals.empty());
 }
 
 const Object* find(const std::vector<Object>& objects, std::uintptr_t address) noexcept {
@@ -126,14 +109,6 @@ void share_needed(std::vector<Object>& known, const std::vector<LoadedObject>& p
   }
 }
 
-bool holds(const LoadedObject& object, std::uintptr_t address) noexcept {
-  return address >= object.begin && address < object.end;
-}
-
-bool needs(const LoadedObject& user, const LoadedObject& one) {
-  return std::find(user.needed.begin(), user.needed.end(), one.name) != user.needed.end();
-}
-
 // The tenant for which that object came, or null: the host opened it. The loader lists objects in
 // the order in which they come, and lets no other thread load one until the constructors of an
 // arriving library have run: so the library itself and what is listed behind it came with it.
@@ -148,7 +123,7 @@ GatedTenant* came_for(const Map& map, const std::vector<LoadedObject>& present,
   return nullptr;
 }
 
-// What the claims say about libraries.
+// The answers of the claims about libraries.
 class Claimants {
  public:
   void add(const LoadedObject& library, const CodeClaims::Claim& claim) {
@@ -165,7 +140,7 @@ class Claimants {
   std::vector<std::pair<const LoadedObject*, CodeClaims::Claim>> all_;
 };
 
-// What is loaded.
+// The libraries that are loaded.
 struct Present {
   std::vector<LoadedObject> objects;
   unsigned long long changes = 0;  // so far, when they were listed
@@ -177,7 +152,8 @@ struct Present {
 // no lock is held.
 Claimants ask_claims(Map& map, const std::vector<LoadedObject>& present, CodeClaims* fresh) {
   Claimants claimants;
-  if (!map.has_claims) return claimants;
+  const auto claims = open_claims();
+  if (claims->empty()) return claimants;
   std::vector<std::pair<const LoadedObject*, CodeClaims::Meeting>> asked;
   {
     const std::shared_lock lock(map.lock);
@@ -189,9 +165,6 @@ Claimants ask_claims(Map& map, const std::vector<LoadedObject>& present, CodeCla
       asked.push_back({&one, {fresh != nullptr, came_for(map, present, one) != nullptr}});
     }
   }
-  std::unique_lock lock(map.claims_lock);
-  const auto claims = map.claims;
-  lock.unlock();
   for (const auto& [one, meeting] : asked) {
     for (const auto& all : *claims) {
       if (fresh != nullptr && all.get() != fresh) continue;
@@ -480,29 +453,6 @@ void CodeChange::end() noexcept {
   }
 }
 
-const void* owners_of_code() noexcept {
-  return tenant_code.load(std::memory_order_acquire);
-}
-
-// Reads a stack as it lies there. Sanitizers must not watch that.
-__attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
-    const std::uintptr_t* first, const std::uintptr_t* end) noexcept {
-  const TenantCode* const code = tenant_code.load(std::memory_order_acquire);
-  if (code == nullptr) return false;
-  if (code->is_changing) return true;
-  if (code->ranges.empty()) return false;
-  const Extent* const ranges = code->ranges.data();
-  const std::size_t count = code->ranges.size();
-  const std::uintptr_t lowest = ranges[0].begin, highest = ranges[count - 1].end;
-  for (const std::uintptr_t* word = first; word < end; ++word) {
-    if (*word < lowest || *word > highest) continue;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (*word >= ranges[i].begin && *word <= ranges[i].end) return true;
-    }
-  }
-  return false;
-}
-
 std::vector<Extent> code_of(const GatedTenant& tenant) {
   Map& process = map();
   const std::shared_lock lock(process.lock);
@@ -573,15 +523,8 @@ CodeOwner owner_of_code(const void* address) noexcept {
   return owner;
 }
 
-void add_claims(const std::shared_ptr<CodeClaims>& claims) {
+void give_loaded_code_to(CodeClaims& claims) {
   Map& process = map();
-  {
-    const std::lock_guard lock(process.claims_lock);
-    auto all = std::make_shared<Map::Claims>(*process.claims);
-    all->push_back(claims);
-    process.claims = std::move(all);
-    process.has_claims = process.had_claims = true;
-  }
   gated_tenants.store(true, std::memory_order_release);
   // Code that an ended tenant has left stays with its GatedTenant.
   std::vector<std::pair<GatedTenant*, GatedTenant*>> left;
@@ -597,29 +540,12 @@ void add_claims(const std::shared_ptr<CodeClaims>& claims) {
           }
         }
       },
-      claims.get());
+      &claims);
   for (const auto& [tenant, one] : left) tenant->main().open_beside(*one);
 }
 
-void remove_claims(const CodeClaims& claims) noexcept {
-  Map& process = map();
-  const std::lock_guard lock(process.claims_lock);
-  try {
-    auto left = std::make_shared<Map::Claims>(*process.claims);
-    std::erase_if(*left, [&](const auto& one) { return one.get() == &claims; });
-    process.has_claims = !left->empty();
-    process.claims = std::move(left);
-  } catch (
-      const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): they are closed, and say nothing
-  }
-}
-
-bool any_claims() noexcept {
-  return map().has_claims.load(std::memory_order_acquire);
-}
-
 void look_for_claimed_code() noexcept {
-  if (map().had_claims.load(std::memory_order_relaxed)) refresh();
+  if (had_claims()) refresh();
 }
 
 }  // namespace ctxbroker::detail

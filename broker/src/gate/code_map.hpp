@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "gate/code_claims.hpp"
 #include "gate/gated_tenant.hpp"
 #include "gate/loaded_objects.hpp"
 
@@ -83,13 +84,11 @@ const void* address_in(void* library) noexcept;
 std::vector<Extent> code_of(const GatedTenant& tenant);
 bool has_code(const GatedTenant& tenant) noexcept;  // any thread
 
-// Changes whenever owners of code change. What was decided from them has to be decided again then.
-// Any thread; takes no lock.
-const void* owners_of_code() noexcept;
-
-// Whether any word of [first, end) could be an address in a tenant's code. Also true while a
-// tenant's library arrives. For a stack this is far cheaper than unwinding it. Any
-// thread; takes no lock.
-bool may_point_into_tenants(const std::uintptr_t* first, const std::uintptr_t* end) noexcept;
+// Gives what is loaded to new claims, unless it is an open tenant's. Throws std::bad_alloc. Any
+// thread.
+void give_loaded_code_to(CodeClaims& claims);
+// Looks at what is loaded, if that has changed since the gate last looked. It asks the loader
+// whether it has. Does nothing in a process that never had claims. Any thread.
+void look_for_claimed_code() noexcept;
 
 }  // namespace ctxbroker::detail

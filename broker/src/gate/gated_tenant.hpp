@@ -345,7 +345,7 @@ GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity)
 // had one. Looks through all of them.
 [[gnu::cold]] GatedTenant* gated_tenant_of(TenantId id) noexcept;
 
-// True once any tenant was made: until then nobody but the host is calling.
+// True once any tenant was made, or claims wait for one: until then nobody but the host is calling.
 inline constinit std::atomic<bool> gated_tenants{false};
 inline bool any_gated_tenant() noexcept {
   return gated_tenants.load(std::memory_order_acquire);

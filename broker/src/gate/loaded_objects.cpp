@@ -103,6 +103,10 @@ Extent extent_at(const void* address) noexcept {
   return search.found;
 }
 
+bool needs(const LoadedObject& user, const LoadedObject& one) noexcept {
+  return std::find(user.needed.begin(), user.needed.end(), one.name) != user.needed.end();
+}
+
 std::vector<LoadedObject> loaded_objects(unsigned long long* changes) {
   Listing listing;
   dl_iterate_phdr(add_to_listing, &listing);

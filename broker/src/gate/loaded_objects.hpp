@@ -35,6 +35,12 @@ struct LoadedObject {
   bool has_run_path = false;  // where the loader looks for libraries depends on who opens them
 };
 
+inline bool holds(const LoadedObject& object, std::uintptr_t address) noexcept {
+  return address >= object.begin && address < object.end;
+}
+// Returns whether `user` names `one` among what it needs.
+bool needs(const LoadedObject& user, const LoadedObject& one) noexcept;
+
 // These wait for a lock of the loader's: hold none that code inside the loader may wait for.
 
 // How often something was loaded or unloaded since the process began. While this stays the same, so

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gate/primary_watch.hpp"
 
-#include <unistd.h>
 #include <unwind.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <filesystem>
 #include <mutex>
 #include <shared_mutex>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "gate/common_libraries.hpp"
@@ -38,14 +39,14 @@ void tell_watches(Tell&& tell) noexcept {
   for (PrimaryWatch* const watch : watches.all) tell(*watch);
 }
 
-constexpr int most_frames = 64;
+constexpr int most_callers = 64;
 
 struct Frames {
-  std::array<const void*, most_frames> addresses{};
+  std::array<const void*, most_callers> addresses{};
   std::size_t count = 0;
 };
 
-_Unwind_Reason_Code note(_Unwind_Context* context, void* state) {
+_Unwind_Reason_Code note_caller(_Unwind_Context* context, void* state) {
   auto& frames = *static_cast<Frames*>(state);
   const auto address = static_cast<std::uintptr_t>(_Unwind_GetIP(context));
   if (address == 0 || frames.count == frames.addresses.size()) return _URC_END_OF_STACK;
@@ -56,9 +57,8 @@ _Unwind_Reason_Code note(_Unwind_Context* context, void* state) {
 
 const LoadedObject* object_at(const std::vector<LoadedObject>& objects, const void* address) {
   const auto place = reinterpret_cast<std::uintptr_t>(address);
-  const auto found = std::find_if(objects.begin(), objects.end(), [&](const LoadedObject& one) {
-    return place >= one.begin && place < one.end;
-  });
+  const auto found = std::find_if(objects.begin(), objects.end(),
+                                  [&](const LoadedObject& one) { return holds(one, place); });
   return found != objects.end() ? &*found : nullptr;
 }
 
@@ -73,9 +73,9 @@ bool passes_calls_on(const LoadedObject& object) {
 
 std::string file_of(const LoadedObject& object) {
   if (!object.path.empty()) return object.path;
-  std::array<char, 4096> path{};  // the program's own, which the loader has no path of
-  const ssize_t bytes = ::readlink("/proc/self/exe", path.data(), path.size());
-  return bytes > 0 ? std::string(path.data(), static_cast<std::size_t>(bytes)) : "the program";
+  std::error_code error;  // the program, which the loader has no path of
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "the program" : program.string();
 }
 
 }  // namespace
@@ -105,7 +105,7 @@ void report_kept(const char* function, CUdevice device, const void* from) noexce
 
 std::string library_that_called(const void* from) {
   Frames frames;
-  _Unwind_Backtrace(note, &frames);
+  _Unwind_Backtrace(note_caller, &frames);
   const std::vector<LoadedObject> objects = loaded_objects();
   for (std::size_t i = 0; i < frames.count; ++i) {
     const LoadedObject* const object = object_at(objects, frames.addresses[i]);

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "context/failed_work.hpp"
-#include "context/hung_work.hpp"
 #include "context/open_captures.hpp"
+#include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "graph/graph_impl.hpp"
 #include "observe/running.hpp"

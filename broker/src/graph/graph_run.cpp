@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "graph/graph_impl.hpp"
 #include "observe/span.hpp"

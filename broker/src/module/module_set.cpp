@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "context/hung_work.hpp"
+#include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "module/image_error.hpp"
 #include "module/kernel_names.hpp"

@@ -7,7 +7,7 @@
 #include "context/guard.hpp"
 #include "context/open_captures.hpp"
 #include "ctxbroker/error.hpp"
-#include "gate/code_claims.hpp"
+#include "gate/code_map.hpp"
 #include "ledger/ledger.hpp"
 #include "observe/repeats.hpp"
 #include "plugin/instance.hpp"
@@ -274,6 +274,7 @@ void BrokerImpl::claim_libraries() {
   broker.has_late_gate = gate_.mode == GateMode::late;
   claims_ = std::make_shared<ClaimedLibraries>(std::move(broker), options_.policy.libraries);
   add_claims(claims_);
+  give_loaded_code_to(*claims_);
 }
 
 // The handles have a count of their own, because others own the tenant for a moment: see

@@ -13,6 +13,7 @@
 #include "gate/code_map.hpp"
 #include "gate/common_libraries.hpp"
 #include "gate/gated_tenant.hpp"
+#include "gate/tenant_code.hpp"
 #include "gate/tenant_imports.hpp"
 #include "plugin/cuda_package.hpp"
 #include "process/own_files.hpp"

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "text/tenant_name.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 
@@ -39,11 +41,6 @@ std::size_t character_bytes(std::string_view text, std::size_t at) noexcept {
   return 0;
 }
 
-bool is_id_character(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-         c == '-';
-}
-
 }  // namespace
 
 bool is_clean_text(std::string_view text) noexcept {
@@ -75,15 +72,7 @@ std::string take_message(const char* text, std::size_t most) {
 }
 
 bool is_reverse_dns(std::string_view id) noexcept {
-  std::size_t parts = 0;
-  for (std::size_t from = 0; from <= id.size();) {
-    const std::size_t dot = std::min(id.find('.', from), id.size());
-    const std::string_view part = id.substr(from, dot - from);
-    if (part.empty() || !std::all_of(part.begin(), part.end(), is_id_character)) return false;
-    ++parts;
-    from = dot + 1;
-  }
-  return parts >= 2;
+  return count_name_parts(id) >= 2;
 }
 
 bool is_parameter_id(std::string_view id) noexcept {

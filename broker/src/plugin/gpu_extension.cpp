@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "context/hung_work.hpp"
+#include "context/timed_wait.hpp"
 #include "module/kernel.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "context/hung_work.hpp"
+#include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "ledger/ledger.hpp"
 #include "module/module_service.hpp"

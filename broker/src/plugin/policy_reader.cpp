@@ -10,7 +10,7 @@
 #include "json/document.hpp"
 #include "plugin/claimed_libraries.hpp"
 #include "plugin/document_error.hpp"
-#include "plugin/foreign_text.hpp"
+#include "text/tenant_name.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -127,11 +127,6 @@ void read_for_all(const Json& value, const Location& location, Policy& policy) {
   read_members(value, location, plugin_members, policy.for_all);
 }
 
-// A plug-in's id, or a shorter name for a tenant, such as "torch".
-bool is_tenant_name(const std::string& name) {
-  return detail::is_reverse_dns(name) || detail::is_reverse_dns("tenant." + name);
-}
-
 void read_by_id(const Json& value, const Location& location, Policy& policy) {
   if (!value.is_object()) {
     location.refuse(described(value) +
@@ -139,7 +134,7 @@ void read_by_id(const Json& value, const Location& location, Policy& policy) {
   }
   for (const auto& item : value.items()) {
     const Location where = member(location, item.key());
-    if (!is_tenant_name(item.key())) {
+    if (!detail::is_tenant_name(item.key())) {
       where.refuse(quoted(item.key()) +
                    " is neither a plug-in id nor a tenant's name; an id looks like "
                    "com.example.name and consists of letters, digits, '-', '_' and '.'");
@@ -159,7 +154,7 @@ void read_match(const Json& value, const Location& location, LibraryPattern& pat
 
 void read_tenant(const Json& value, const Location& location, LibraryPattern& pattern) {
   if (value.is_string()) pattern.tenant = value.get<std::string>();
-  if (pattern.tenant != detail::each_package && !is_tenant_name(pattern.tenant)) {
+  if (pattern.tenant != detail::each_package && !detail::is_tenant_name(pattern.tenant)) {
     location.refuse(described(value) +
                     " is no tenant's name; a name looks like com.example.name or torch and "
                     "consists of letters, digits, '-', '_' and '.'; \"*\" stands for a tenant for "

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/run_policy.hpp"
 
+#include <dlfcn.h>
+
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 
 #include "ctxbroker/error.hpp"
@@ -31,16 +32,23 @@ void add(PluginPolicy& own, const PluginPolicy& runs) {
   }
 }
 
+// The settings that ctxb-run has given the process, as JSON text. The library that it preloads has
+// them, also where the environment has been changed since. Null: there is no run.
+const char* settings_of_run() {
+  using Get = const char* (*)();
+  const auto get = reinterpret_cast<Get>(dlsym(RTLD_DEFAULT, "ctxb_run_settings"));
+  return get != nullptr ? get() : nullptr;
+}
+
 }  // namespace
 
 Policy with_policy_of_run(Policy own) {
-  const char* const run = secure_getenv(run_variable);
-  if (run == nullptr || any_claims()) return own;
+  const char* const run = settings_of_run();
+  if (run == nullptr || !open_claims()->empty()) return own;
   const Policy runs = with_errors_of(ErrorKind::policy, [&] {
-    const json::Location root{std::string("environment variable ") + run_variable, "$"};
+    const json::Location root{"the settings of ctxb-run", "$"};
     const json::Json document = json::parse(run, root.document);
-    const auto policy = document.find("policy");
-    return policy == document.end() ? Policy() : parse_policy(policy->dump(), root.document);
+    return parse_policy(json::required(document, root, "policy").dump(), root.document);
   });
   add(own.for_all, runs.for_all);
   for (const auto& [id, policy] : runs.by_id) add(own.by_id[id], policy);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "context/hung_work.hpp"
+#include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/code_map.hpp"

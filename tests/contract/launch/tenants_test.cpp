@@ -124,15 +124,17 @@ TEST_F(RunTest, LibraryThatCallsInItsConstructorIsATenant) {
 
 TEST_F(RunTest, ProgramThatOpensABrokerKeepsItAndGetsThePatterns) {
   const auto path = std::filesystem::path(program()).parent_path() / "launch_embeds";
-  const auto ended = run({"--report", at("report.json"), "--tenant", "added=*/launch_neighbour.so",
-                          "--tenant", "too_late=*_twin.so@private", path.string(), neighbour(),
-                          neighbour("launch_neighbour_twin")});
-  EXPECT_EQ(ended.exit_code, 0);
-  EXPECT_THAT(ended.output, StartsWith("allocate: 0\nallocate: 0\n"));
-  EXPECT_THAT(ended.output, HasSubstr("added: */launch_neighbour.so\nits_own: *_twin.so\n"));
-  EXPECT_THAT(ended.output, HasSubstr("its_own has shared\n"));
-  // Its broker is not ctxb-run's, which therefore has nothing to report.
-  EXPECT_FALSE(report().at("driver_called"));
+  for (const char* const children : {"--children=yes", "--children=no"}) {
+    const auto ended = run({children, "--report", at("report.json"), "--tenant",
+                            "added=*/launch_neighbour.so", "--tenant", "too_late=*_twin.so@private",
+                            path.string(), neighbour(), neighbour("launch_neighbour_twin")});
+    EXPECT_EQ(ended.exit_code, 0) << children;
+    EXPECT_THAT(ended.output, StartsWith("allocate: 0\nallocate: 0\n"));
+    EXPECT_THAT(ended.output, HasSubstr("added: */launch_neighbour.so\nits_own: *_twin.so\n"));
+    EXPECT_THAT(ended.output, HasSubstr("its_own has shared\n"));
+    // Its broker is not ctxb-run's, which therefore has nothing to report.
+    EXPECT_FALSE(report().at("driver_called"));
+  }
 }
 
 TEST_F(RunTest, CheckListsTheTenants) {

@@ -2,12 +2,12 @@
 """PyTorch and CuPy at once, each on a thread of its own: products and sorts, compared with the first ones. Each waits
 for its work every time, so that its rate shows what its neighbours do."""
 import argparse
-import threading
+import functools
 
 import cupy
 import torch
 
-from marks import Rounds, begin, expect, finish
+from marks import begin, expect, finish, side_by_side
 
 SIZE = 1024
 
@@ -37,16 +37,10 @@ class WithCuPy:
                     float(cupy.sort(self.x)[: 1 << 17].sum(dtype=cupy.float64))]
 
 
-def run(name, work, seconds, results, failures):
-    rounds = Rounds(seconds)
-    try:
-        for _ in rounds:
-            got = work.compute()
-            expect(all(abs(a - b) <= 1e-4 * max(abs(b), 1) for a, b in zip(got, work.first)),
-                   f"{name}: {got} after {work.first} before")
-    except BaseException as error:  # pylint: disable=broad-except
-        failures.append(f"{name}: {error}")
-    results[name] = rounds
+def round_of(name, work):
+    got = work.compute()
+    expect(all(abs(a - b) <= 1e-4 * max(abs(b), 1) for a, b in zip(got, work.first)),
+           f"{name}: {got} after {work.first} before")
 
 
 def main():
@@ -54,15 +48,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=3)
     options = parser.parse_args()
     works = {"PyTorch": WithTorch(), "CuPy": WithCuPy()}
-    results, failures = {}, []
     begin()
-    threads = [threading.Thread(target=run, args=(name, work, options.seconds, results, failures))
-               for name, work in works.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    expect(not failures, "; ".join(failures))
+    results = side_by_side({name: functools.partial(round_of, name, work) for name, work in works.items()},
+                           options.seconds)
     rates = {name: results[name].rate for name in works}
     finish(version=f"{torch.__version__} and {cupy.__version__}",
            work=", ".join(f"{name} {results[name].count}" for name in works), rate=sum(rates.values()), rates=rates,

@@ -2,13 +2,13 @@
 """A Python program that asks VapourSynth for frames, one thread for each of five plug-ins, and adds their bytes up.
 Each pass must come to the same hash as the first one."""
 import argparse
+import functools
 import hashlib
-import threading
 
 import vapoursynth as vs
 
 import filters
-from marks import Rounds, begin, expect, finish
+from marks import begin, expect, finish, side_by_side
 
 FRAMES = 40
 
@@ -20,15 +20,9 @@ def hash_of(clip):
     return total.hexdigest()[:12]
 
 
-def run(name, clip, wanted, seconds, results, failures):
-    rounds = Rounds(seconds)
-    try:
-        for _ in rounds:
-            got = hash_of(clip)
-            expect(got == wanted, f"{name}: the frames are {got}, and were {wanted} before")
-    except BaseException as error:  # pylint: disable=broad-except
-        failures.append(f"{name}: {error}")
-    results[name] = rounds
+def check(name, clip, wanted):
+    got = hash_of(clip)
+    expect(got == wanted, f"{name}: the frames are {got}, and were {wanted} before")
 
 
 def main():
@@ -38,15 +32,9 @@ def main():
     vs.core.num_threads = 8
     clips, left_out = filters.filtered(filters.source(FRAMES))
     first = {name: hash_of(clip) for name, clip in clips.items()}
-    results, failures = {}, []
     begin()
-    threads = [threading.Thread(target=run, args=(name, clip, first[name], options.seconds, results, failures))
-               for name, clip in clips.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    expect(not failures, "; ".join(failures))
+    results = side_by_side({name: functools.partial(check, name, clip, first[name]) for name, clip in clips.items()},
+                           options.seconds)
     finish(version=f"R{vs.__version__.release_major}",
            work=f"{FRAMES * sum(one.count for one in results.values())} frames",
            rate=FRAMES * sum(one.rate for one in results.values()), unit="frames/s",

@@ -46,7 +46,6 @@ Settings all_settings() {
   settings.pid = 17;
   settings.version = "0.1.0";
   settings.policy = R"({"schema":"ctxbroker.policy/1"})";
-  settings.policy_name = "p \"q\".json";
   settings.report = "/r.json";
   settings.trace = "/t.json";
   settings.log = Severity::debug;
@@ -62,7 +61,6 @@ TEST(LaunchSettingsTest, AreReadAsTheyWereWritten) {
   EXPECT_EQ(settings.children, written.children);
   EXPECT_EQ(settings.pid, written.pid);
   EXPECT_EQ(settings.policy, written.policy);
-  EXPECT_EQ(settings.policy_name, written.policy_name);
   EXPECT_EQ(settings.report, written.report);
   EXPECT_EQ(settings.trace, written.trace);
   EXPECT_EQ(settings.log, written.log);

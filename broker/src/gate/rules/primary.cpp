@@ -45,7 +45,7 @@ CUresult retain(CUcontext* context, CUdevice device) noexcept {
   });
 }
 
-// A call of the host's that would destroy the primary context.
+// A host's call that would destroy the primary context.
 template <typename Real>
 CUresult end_of_host(const Caller& caller, CUdevice device) noexcept {
   const CUresult status = call_of_host_on<Real>(caller, device, device);

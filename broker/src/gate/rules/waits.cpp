@@ -12,6 +12,7 @@
 // A wait after which a function of the tenant's code has failed in what it waits for is answered
 // CUDA_ERROR_UNKNOWN, once.
 #include "context/failed_work.hpp"
+#include "context/timed_wait.hpp"
 #include "gate/held.hpp"
 
 namespace ctxbroker::detail {

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// TenantImpl: the libraries that are loaded for a tenant, and how they leave.
+#include <dlfcn.h>
+
+#include <cstdio>
+
+#include "ctxbroker/error.hpp"
+#include "gate/code_map.hpp"
+#include "gate/tenant_imports.hpp"
+#include "ledger/ledger.hpp"
+#include "observe/crash_report.hpp"
+#include "observe/running.hpp"
+#include "observe/span.hpp"
+#include "plugin/broker_impl.hpp"
+#include "plugin/left_in_library.hpp"
+#include "plugin/left_in_threads.hpp"
+#include "plugin/library_file.hpp"
+#include "plugin/needed_files.hpp"
+#include "plugin/shared_variables.hpp"
+#include "plugin/tenant_impl.hpp"
+
+namespace ctxbroker::detail {
+
+std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& canonical,
+                                                const AdoptOptions& options) {
+  if (const ClaimedLibraries* const claims = broker_.claims()) {
+    if (const LibraryPattern* const taken = claims->taken_by(canonical, identity_->name)) {
+      throw Error(ErrorKind::plugin_load,
+                  "\"" + canonical.string() + "\" is tenant " + taken->tenant +
+                      "'s, by the policy's pattern \"" + taken->match +
+                      "\"; adopt it for that tenant, or change the pattern",
+                  {.tenant = identity_->name});
+    }
+  }
+  auto image = std::make_shared<LibraryImage>();
+  image->path = canonical;
+  if (broker_.files().find(canonical).is_replaced) {
+    identity_->log(Severity::warning, "plugin", replaced_text(canonical));
+  }
+  std::string hint;
+  for (const std::string& text : find_other_versions(canonical)) {
+    identity_->log(Severity::warning, "plugin", text);
+    hint += "; " + text;
+  }
+  {
+    std::optional<CodeChange> change;
+    if (gated() != nullptr) change.emplace(*gated(), CodeChange::Way::arrives, canonical.native());
+    const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlopen"});
+    const ScopedSpan span(SpanCategory::load, "dlopen", identity_->name.c_str(), identity_->id);
+    const RunningNote note(nullptr, lasting(canonical.native()), "dlopen");
+    image->library = load_library(canonical, options, identity_.get(), hint, [&] {
+      if (change) change->end();
+    });
+  }
+  say_replaced_handlers(*identity_);
+  image->code = extent_at(address_in(image->library.native()));
+  add_library_code(image->code.begin, image->code.end, lasting(canonical.native()));
+  if (gated() != nullptr) {
+    open_left_code(address_in(image->library.native()));
+    take_code(*image);
+  }
+  say_shared_variables(*image);
+  const std::lock_guard lock(mutex_);
+  libraries_.push_back(image);
+  return image;
+}
+
+void TenantImpl::say_shared_variables(const LibraryImage& image) {
+  std::vector<Extent> own = gated() != nullptr ? code_of(*gated()) : std::vector<Extent>();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& one : libraries_) own.push_back(one->code);
+  }
+  for (const std::string& text : find_shared_variables(image.code, own)) {
+    identity_->log(Severity::warning, "plugin", image.path.string() + " " + text);
+  }
+}
+
+// The library may be one that an earlier tenant left in the process: its GatedTenant is opened
+// again. That is the main one from now on, unless this tenant has code or things of its own
+// already.
+void TenantImpl::open_left_code(const void* code) {
+  GatedTenant* const left = owner_of_code(code).tenant;
+  if (left == nullptr || left->is_open()) return;
+  GatedTenant& own = *gated();
+  const bool has_own = !code_of(own).empty() || own.primary_retains() != 0 ||
+                       !ledger().held_by(own.holder()).empty();
+  own.open_beside(*left);
+  if (has_own) return;
+  for (const LimitRow& row : limit_rows()) {
+    left->limits().of(row.limit).set_limit(own.limits().of(row.limit).limit());
+  }
+  own.give_way_to(*left);
+  identity_->gated.store(left, std::memory_order_release);
+}
+
+// The library may have been in the process before, as the host's or as something that another
+// library needs.
+void TenantImpl::take_code(const LibraryImage& image) {
+  const CodeClaim claim = claim_code(*gated(), address_in(image.library.native()));
+  lead_imports(*gated());
+  const auto say = [&](Severity severity, const std::string& text) {
+    identity_->log(severity, "gate", image.path.string() + text);
+  };
+  switch (claim.result) {
+    case ClaimResult::own:
+      return;
+    case ClaimResult::taken:
+      if (const std::size_t kept = count_kept_functions(claim.code); kept != 0) {
+        say(Severity::warning,
+            " was in the process before it was adopted, and has kept " +
+                (kept == 1 ? "the address of a driver function"
+                           : "the addresses of " + std::to_string(kept) + " driver functions") +
+                ", as a runtime library does at its first call: the "
+                "gate, which came after the driver, does not hold calls through that. It holds "
+                "its other calls from now on. Adopt the library before its first CUDA call, or "
+                "link the program with ctxbroker::broker");
+        return;
+      }
+      say(Severity::info,
+          " was in the process before it was adopted; from now on it is the tenant's. What it made "
+          "with CUDA before stays the host's");
+      return;
+    case ClaimResult::shared:
+      say(Severity::warning,
+          " is used by " +
+              (claim.other != nullptr ? "tenant " + claim.other->identity().name
+                                      : std::string("another tenant")) +
+              " too, so it belongs to neither: inside a guard its calls are the guarded tenant's, "
+              "and on its own threads they are the host's. Give each tenant a copy of the file "
+              "under a SONAME of its own, or load one of the two in a worker");
+      return;
+    case ClaimResult::claimed:
+      say(Severity::warning, " is tenant " + claim.other->identity().name +
+                                 "'s, by a pattern of another broker's policy, and stays so");
+      return;
+    case ClaimResult::common:
+      say(Severity::warning,
+          " serves the whole process and belongs to no tenant: its calls are those of the code "
+          "that calls it");
+      return;
+  }
+}
+
+// The library, and those that came with it and may leave with it.
+std::vector<Extent> TenantImpl::code_that_may_leave(const LibraryImage& library) {
+  std::vector<Extent> all{library.code};
+  if (gated() != nullptr) {
+    for (const Extent& one : code_of(*gated())) {
+      if (one != library.code) all.push_back(one);
+    }
+  }
+  return all;
+}
+
+bool TenantImpl::report_what_is_left(const LibraryImage& library) {
+  for (const Extent& code : code_that_may_leave(library)) {
+    const Left left = what_is_left_in(code);
+    if (left.text.empty()) continue;
+    Dl_info where{};
+    const bool is_known = dladdr(reinterpret_cast<const void*>(code.begin), &where) != 0;
+    const std::string text = "left something behind in " +
+                             (is_known ? where.dli_fname : library.path.string()) + ": " +
+                             left.text + "; " + library.path.string() + " stays in the process";
+    if (left.is_breach) {
+      strike(*identity_, nullptr, "dlclose", text.c_str());
+    } else {
+      identity_->log(Severity::warning, "tenant",
+                     library.path.string() + " stays in the process, because " + left.text);
+    }
+    return true;
+  }
+  return false;
+}
+
+void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
+  if (!library.library.is_loaded()) return;
+  // A library that has run may have registered callbacks, threads, thread-local values: it stays
+  // mapped unless it says that it can go. What is enqueued may call its functions, too.
+  std::optional<LeavingKeys> keys;
+  try {
+    std::string caller = unload ? what_may_call_code() : "";
+    if (unload && caller.empty() && report_what_is_left(library)) unload = false;
+    if (unload && caller.empty()) keys.emplace(code_that_may_leave(library));
+    if (keys && keys->are_in_use()) {
+      caller = "a thread that ends may be in a destructor of it (pthread_key_create)";
+    }
+    if (!caller.empty()) {
+      unload = false;
+      identity_->log(Severity::warning, "tenant",
+                     library.path.string() + " stays in the process, because " + caller);
+    }
+  } catch (...) {
+    unload = false;
+  }
+  if (!unload) {
+    keep_resident(library.path);
+    resident_ = true;
+  }
+  std::optional<CodeChange> change;
+  try {
+    if (gated() != nullptr && unload)
+      change.emplace(*gated(), CodeChange::Way::leaves, library.path.native());
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its addresses stay booked
+  }
+  const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
+  const ScopedSpan span(SpanCategory::load, "dlclose", identity_->name.c_str(), identity_->id);
+  const RunningNote note(nullptr, lasting(library.path.native()), "dlclose");
+  if (!unload_library(library.library, library.path, identity_.get()) && unload) {
+    identity_->log(Severity::warning, "tenant", [&] {
+      return "somebody has closed " + library.path.string() +
+             " more often than they opened it; it stayed in the process until now all the same";
+    });
+  }
+  // Another tenant's handle, or the process, may keep it.
+  if (unload && extent_at(reinterpret_cast<const void*>(library.code.begin)) != library.code) {
+    remove_library_code(library.code.begin);
+    if (const int left = keys ? keys->delete_left() : 0; left > 0) {
+      char text[512];
+      std::snprintf(text, sizeof text,
+                    "left %d key(s) of pthread_key_create that lead into %s; they were deleted",
+                    left, library.path.c_str());
+      strike(*identity_, nullptr, "dlclose", text);
+    }
+  }
+}
+
+}  // namespace ctxbroker::detail
