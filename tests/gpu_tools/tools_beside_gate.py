@@ -130,7 +130,8 @@ def try_soak(tool, _scratch, logs, seconds):
               .splitlines() if " x " in line]
     only_more_is_there = counts and all(" ".join(words[2:]) == "not given back" for words in counts)
     if run.status != 0 and not (tool.command and only_more_is_there):
-        return [f"ended with {run.status}"], []
+        words = [" ".join(line) for line in counts] or run.output.strip().splitlines()[-3:]
+        return [f"ended with {run.status}: {'; '.join(words)}"], []
     return [], []
 
 

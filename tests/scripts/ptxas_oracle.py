@@ -279,7 +279,7 @@ The software device exports every public function of the driver of CUDA 13.0. Th
 def rows_of_limits():
     """The table of limits.hpp, in the order of the file."""
     header = (pathlib.Path(__file__).parents[2] / "broker/shared/limits/limits.hpp").read_text(encoding="ascii")
-    units = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+    units = {"kib": 1024, "mib": 1024**2, "gib": 1024**3}
     rows = []
     for name, most, words in re.findall(r"Limit \w+\{\s*\"(\w+)\",\s*([^,]+),([^}]+)\}", header):
         counted, remedy = re.findall(r'"([^"]*)"', re.sub(r'"\s*"', "", words))

@@ -79,7 +79,7 @@ TEST_F(WorkerTest, BadEndAfterStopIsTold) {
   std::size_t number = 0;
   for (const auto& one : cases) {
     WorkerOptions with = options("hostile", {one.variable});
-    with.call_timeout = milliseconds(500);
+    if (one.cause == std::string("late")) with.call_timeout = milliseconds(500);
     Worker worker(with);
     worker.start();
     worker.close();

@@ -45,7 +45,7 @@ TEST_F(WorkerTest, ManyDeathsLeaveNothing) {
       EXPECT_EQ(left_after_all(one), one) << "after act " << act;
     }
   }
-  EXPECT_EQ(left(), before);
+  EXPECT_EQ(left_after_all(before), before);
 }
 
 TEST_F(WorkerTest, FailedStartsLeaveNothing) {
@@ -58,7 +58,7 @@ TEST_F(WorkerTest, FailedStartsLeaveNothing) {
       error_of(ErrorKind::plugin_load, [&] { worker.start(); });
     }
   }
-  EXPECT_EQ(left(), before);
+  EXPECT_EQ(left_after_all(before), before);
 }
 
 }  // namespace

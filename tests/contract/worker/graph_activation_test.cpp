@@ -49,7 +49,7 @@ class WorkerGraphLastCallTest : public WorkerGraphTest {
   WorkerExit end_of(const WorkerNode& node, const std::string& variable) {
     const bool hangs = variable.find("endless") != std::string::npos;
     WorkerGraphOptions with = graph_options({variable});
-    with.worker.call_timeout = hangs ? milliseconds(1000) : milliseconds(20'000);
+    with.worker.call_timeout = hangs ? milliseconds(3000) : milliseconds(20'000);
     const std::size_t before = ends().size();
     std::chrono::steady_clock::time_point begin;
     {

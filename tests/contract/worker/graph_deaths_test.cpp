@@ -458,10 +458,10 @@ TEST_F(WorkerGraphTest, GraphsThatDiedLeaveNothing) {
       job.width = width * i;
       std::vector<float> pixels(std::size_t{job.width} * height * 4);
       graph.process(pixels.data(), pixels.data(), job);
-      EXPECT_EQ(left(), running);
+      EXPECT_EQ(left_after_all(running), running);
     }
   }
-  EXPECT_EQ(left(), before);
+  EXPECT_EQ(left_after_all(before), before);
 }
 
 }  // namespace

@@ -449,7 +449,7 @@ TEST_F(WorkerDryTest, AGraphMayEndWhileAProcessIsAway) {
     end_process(graph);
     if (stand_by) graph.submit({{in.data()}, {out.data()}}, job(1));
   }
-  EXPECT_EQ(left(), before);
+  EXPECT_EQ(left_after_all(before), before);
 }
 
 TEST_F(WorkerDryTest, DryBlocksRefuseRetry) {

@@ -221,7 +221,7 @@ TEST_F(WorkerLeavingTest, CloseWaitsForALeavingProcess) {
     EXPECT_FALSE(exists(first.process()));
     EXPECT_FALSE(exists(second.process()));
   }
-  EXPECT_EQ(left(), before);
+  EXPECT_EQ(left_after_all(before), before);
 }
 
 TEST_F(WorkerLeavingTest, CloseDoesNotWaitForEverForALeavingProcess) {
