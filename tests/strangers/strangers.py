@@ -115,6 +115,7 @@ class Place:
         self.ctxb_run = find_ctxb_run(options)
         self.alone_library_path = absolute(options.alone_library_path)
         self.neighbour = None
+        self.seconds_alone = 0
         self.build.mkdir(parents=True, exist_ok=True)
 
     def environment(self, folder):
@@ -413,7 +414,9 @@ def run_once(place, arrangement, number=0):
         # A group of its own, so that what hangs is ended with all that it started.
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=variables,
                                  cwd=folder, start_new_session=True)
-        limit = place.options.control_timeout if arrangement == CONTROL else place.options.timeout
+        limit = place.options.timeout
+        if arrangement == CONTROL:  # which may hang
+            limit = min(limit, max(place.options.control_timeout, 2 * place.seconds_alone))
         try:
             run.status = child.wait(limit)
         except subprocess.TimeoutExpired:
@@ -421,6 +424,8 @@ def run_once(place, arrangement, number=0):
             child.wait()
             run.status = f"did not end in {limit:.0f} s"
     run.seconds = time.monotonic() - begun
+    if arrangement == ALONE:
+        place.seconds_alone = max(place.seconds_alone, run.seconds)
     texts = [(folder / name).read_text(errors="replace") for name in ("output", "errors")]
     if run.status == 0:
         run.result = place.program.result(place, folder, "\n".join(texts))
@@ -619,7 +624,8 @@ def parser_of(text):
     parser.add_argument("--python", type=pathlib.Path, help="which runs the program; default: one that is new enough")
     parser.add_argument("--seconds", type=float, default=3, help="of work in each run")
     parser.add_argument("--timeout", type=float, default=90, help="seconds after which a run is ended")
-    parser.add_argument("--control-timeout", type=float, default=30, help="the same for the control, which may hang")
+    parser.add_argument("--control-timeout", type=float, default=30,
+                        help="the same for the control, which may hang; it gets at least twice as long as the run alone")
     parser.add_argument("--repeat", type=int, default=2, help="runs for each rate")
     parser.add_argument("--leases", nargs="+", default=["private", "green", "shared"], help="beside resets")
     parser.add_argument("--quiet-lease", default="auto", help="of the runs under ctxb-run without resets")
