@@ -31,6 +31,7 @@ struct ThreadState {
   GatedTenant* callback_of = nullptr;
   // Where the call of a guarded function that has just come in returns to.
   const void* called_from = nullptr;
+  bool several_tenants = false;        // have called here, outside of guards
   const char* works_for = nullptr;     // see work_for_owner
   GuardFrame* spare_guards = nullptr;  // frames for this thread's guards; see guard_frame.hpp
 };

@@ -23,9 +23,10 @@ constexpr int most_frames = 64;  // looked at, from the call outwards
 // call until a thread has ended.
 struct Thread {
   bool is_decided = false;
-  const void* owners = nullptr;  // owners_of_code(), from which that was decided
-  GatedTenant* owner = nullptr;  // null: the host, but for calls of tenants' code
-  std::uint64_t opening = 0;     // of the owner, that the thread has seen
+  const void* owners = nullptr;   // owners_of_code(), from which that was decided
+  GatedTenant* owner = nullptr;   // null: the host, but for calls of tenants' code
+  std::uint64_t opening = 0;      // of the owner, that the thread has seen
+  GatedTenant* latest = nullptr;  // whose lease is current, as far as the gate knows
   const std::uintptr_t* stack_begin = nullptr;
   const std::uintptr_t* stack_end = nullptr;  // null: not known
 };
@@ -82,6 +83,7 @@ bool tenants_may_be_calling() noexcept {
 }
 
 struct Walk {
+  bool ends_at_tenant = false;  // the rest of the stack does not matter
   int frames = 0;
   GatedTenant* innermost = nullptr;  // the first tenant met
   GatedTenant* starter = nullptr;    // the last one, when only the thread's start is outside of it
@@ -104,6 +106,7 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
   if (owner.tenant != nullptr) {
     if (walk.innermost == nullptr) walk.innermost = owner.tenant;
     walk.starter = owner.tenant;
+    if (walk.ends_at_tenant) return _URC_END_OF_STACK;
   } else if (!owner.starts_threads) {
     walk.starter = nullptr;
   }
@@ -112,8 +115,8 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
   return _URC_NO_REASON;
 }
 
-Walk walk_callers() noexcept {
-  Walk walk;
+Walk walk_callers(bool ends_at_tenant) noexcept {
+  Walk walk{.ends_at_tenant = ends_at_tenant};
   if (tenants_may_be_calling()) _Unwind_Backtrace(visit, &walk);
   // Unwinding ends early on a stack of a fibre's own, and in code without tables for it.
   if (walk.frames > most_frames || !walk.is_at_start) walk.starter = nullptr;
@@ -133,12 +136,17 @@ void decide_thread() noexcept {
   if (code.starts_threads) {
     const ThreadObject object = read_thread_object(start.argument, is_code_that_calls_for_others);
     owner = owner_of(object);
-    if (owner == nullptr) owner = walk_callers().starter;
+    if (owner == nullptr) owner = walk_callers(false).starter;
     const bool is_ending = object.its_class == 0;
     if (owner == nullptr && is_ending && thread.owner != nullptr && has_code(*thread.owner)) return;
   }
   if (owner != nullptr && owner != thread.owner) thread.opening = owner->openings();
   thread.owner = owner;
+}
+
+// Nothing has changed since that was decided.
+bool is_decided_now() noexcept {
+  return thread.is_decided && thread.owners == owners_of_code();
 }
 
 // Another tenant may have adopted the thread's code since its last call.
@@ -147,6 +155,18 @@ void follow_opening() noexcept {
   if (opening == thread.opening) return;
   thread.opening = opening;
   lead_to_own_lease(thread.owner->main());
+}
+
+// Two libraries of a program may take turns on one thread. Each of them finds its own lease.
+[[gnu::cold]] void take_turn(GatedTenant& tenant) noexcept {
+  if (thread.latest != nullptr) thread_state.several_tenants = true;
+  if (lead_out_of_neighbours_lease(tenant)) thread.latest = &tenant;
+}
+
+Caller call_of(GatedTenant& tenant) noexcept {
+  GatedTenant& main = tenant.main();
+  if (thread.latest != &main) take_turn(main);
+  return {&main, false};
 }
 
 }  // namespace
@@ -161,15 +181,21 @@ void learn_of_threads() noexcept {
 }
 
 Caller calling_on_a_bare_thread() noexcept {
+  if (is_decided_now() && thread.owner == nullptr && thread_state.called_from != nullptr) {
+    // Most calls return to the tenant's code directly.
+    GatedTenant* const tenant =
+        tenant_running_at(static_cast<const char*>(thread_state.called_from) - 1);
+    if (tenant != nullptr) return call_of(*tenant);
+  }
   // Nobody else tells of libraries that the program itself opens and closes.
   if (thread.owner == nullptr) look_for_claimed_code();
-  if (!thread.is_decided || thread.owners != owners_of_code()) decide_thread();
+  if (!is_decided_now()) decide_thread();
   if (thread.owner != nullptr) {
     follow_opening();
-    return {&thread.owner->main(), false};
+    return call_of(*thread.owner);
   }
-  GatedTenant* const calling = walk_callers().innermost;
-  return {calling != nullptr ? &calling->main() : nullptr, false};
+  GatedTenant* const calling = walk_callers(true).innermost;
+  return calling != nullptr ? call_of(*calling) : Caller{};
 }
 
 bool is_nobodys(const Caller& caller, const GatedTenant& holder) {

@@ -45,4 +45,9 @@ bool is_nobodys(const Caller& caller);
 // lease of the earlier tenant is current, this one's is made current. In rules/contexts.cpp.
 void lead_to_own_lease(GatedTenant& tenant) noexcept;
 
+// Another tenant has called before on the calling thread, which is outside of guards. Where a lease
+// of that one is current, this one's is made current. False: this one has no lease on the device,
+// and the other's stays current. In rules/contexts.cpp.
+bool lead_out_of_neighbours_lease(GatedTenant& tenant) noexcept;
+
 }  // namespace ctxbroker::detail

@@ -186,6 +186,7 @@ std::string version_text(int cuda) {
 void observe_look_up(const char* name, ctxb_gate_found found) noexcept {
   try {
     count_passed_on(name);
+    thread_state.called_from = nullptr;  // that was an earlier call
     GatedTenant* const tenant = calling().tenant;
     if (tenant == nullptr || !tenant->is_open()) return;
     // Once for each name. Its rule may have records of its own.

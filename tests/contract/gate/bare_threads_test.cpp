@@ -128,6 +128,38 @@ TEST_P(BareThreadsTest, ContextOfAClosedTenantIsRefusedToItsCode) {
   EXPECT_EQ(next.strikes(), 0U);
 }
 
+// As a Python program's thread does that uses PyTorch and CuPy.
+TEST_P(BareThreadsTest, TenantsThatTakeTurnsOnAThreadFindTheirOwnLeasesCurrent) {
+  const TempFolder folder;
+  const std::filesystem::path twin = folder.path() / "bare_threads_twin.so";
+  std::filesystem::copy_file(test_library("bare_threads"), twin);
+  Tenant one = open("one"), other = open("other");
+  const AdoptedLibrary library = adopt(one), others = other.adopt(twin);
+  EXPECT_EQ(run(other, others, "keep"), CUDA_SUCCESS);
+  const auto current = [] {
+    CUcontext context = nullptr;
+    check_driver_call("cuCtxGetCurrent", &context);
+    return context;
+  };
+  std::thread([&] {
+    EXPECT_EQ(call(library, "set_only"), CUDA_SUCCESS);
+    EXPECT_EQ(call(others, "set_only"), CUDA_SUCCESS);
+    for (const char* use : {"finds_its_own", "allocates_in_its_own"}) {
+      for (int turn = 0; turn < 3; ++turn) {
+        EXPECT_EQ(call(library, use), CUDA_SUCCESS) << use;
+        EXPECT_EQ(current(), one.lease().context);
+        EXPECT_EQ(call(others, use), CUDA_SUCCESS) << use;
+        EXPECT_EQ(current(), other.lease().context);
+      }
+    }
+  }).join();
+  EXPECT_EQ(one.lease().context == other.lease().context, GetParam() == LeaseKind::shared);
+  EXPECT_EQ(one.strikes() + other.strikes(), 0U);
+  other.close();
+  one.close();
+  EXPECT_EQ(put_off(), 0U) << "the thread has given both back";
+}
+
 // The stack of a fibre does not lead to the thread's start.
 TEST_P(BareThreadsTest, ThreadStaysTheHostsAfterACallOnAFibre) {
   Tenant tenant = open("generates"), neighbour = open("neighbour");

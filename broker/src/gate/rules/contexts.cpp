@@ -392,6 +392,16 @@ void lead_to_own_lease(GatedTenant& tenant) noexcept {
   }
 }
 
+bool lead_out_of_neighbours_lease(GatedTenant& tenant) noexcept {
+  const CUcontext current = current_context();
+  if (current == nullptr || tenant.holds(current)) return true;
+  if (holder_of_context(current, &tenant) == nullptr) return true;
+  CUdevice device = 0;
+  if (CurrentDevice::call(&device) != CUDA_SUCCESS || !tenant.has_lease(device)) return false;
+  lead_to_own_lease(tenant);
+  return true;
+}
+
 constinit const std::span<const RuleRow> context_rules = context_rows;
 
 }  // namespace ctxbroker::detail

@@ -16,13 +16,17 @@ CUgreenCtx shown_to(const Caller& caller, CUgreenCtx green) noexcept {
 using detail::shown_to;
 
 // It is asked so often, and is harmless, that it is not counted. Outside of guards the current
-// context of a lease is always the first one, which the tenant knows.
+// context of a lease is always the first one, which the tenant knows. Where several tenants take
+// turns, the caller's lease is made current first.
 using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 CUresult get_current(CUcontext* context) noexcept {
   leave_abandoned();
+  if (thread_state.innermost == nullptr && !thread_state.several_tenants) {
+    return GetCurrent::call(context);
+  }
+  const Caller caller = calling();
   const CUresult status = GetCurrent::call(context);
-  if (status != CUDA_SUCCESS || thread_state.innermost == nullptr) return status;
-  *context = shown_to(calling(), *context);
+  if (status == CUDA_SUCCESS) *context = shown_to(caller, *context);
   return status;
 }
 
