@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "context/guard.hpp"
 #include "gate/code_map.hpp"
@@ -83,11 +84,9 @@ bool tenants_may_be_calling() noexcept {
 }
 
 struct Walk {
-  bool ends_at_tenant = false;  // the rest of the stack does not matter
   int frames = 0;
-  GatedTenant* innermost = nullptr;  // the first tenant met
-  GatedTenant* starter = nullptr;    // the last one, when only the thread's start is outside of it
-  bool is_at_start = false;          // the last frame is such code, at the beginning of the thread
+  GatedTenant* starter = nullptr;  // the last tenant met, if only the thread's start is outside
+  bool is_at_start = false;        // the last frame is such code, at the beginning of the thread
 };
 
 bool is_on_stack(std::uintptr_t address) noexcept {
@@ -95,18 +94,23 @@ bool is_on_stack(std::uintptr_t address) noexcept {
   return word >= thread.stack_begin && word < thread.stack_end;
 }
 
+// A return address may be the first byte behind a function that does not return.
+const void* code_before(const void* return_address) noexcept {
+  return static_cast<const char*>(return_address) - 1;
+}
+const void* code_of(_Unwind_Context* context) noexcept {
+  const auto address = static_cast<std::uintptr_t>(_Unwind_GetIP(context));
+  return address != 0 ? code_before(reinterpret_cast<const void*>(address)) : nullptr;
+}
+
 _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
   auto& walk = *static_cast<Walk*>(state);
   if (++walk.frames > most_frames) return _URC_END_OF_STACK;
-  const auto address = static_cast<std::uintptr_t>(_Unwind_GetIP(context));
-  if (address == 0) return _URC_END_OF_STACK;
-  // A return address may be the first byte behind a function that does not return.
-  const void* const code = reinterpret_cast<const void*>(address - 1);
+  const void* const code = code_of(context);
+  if (code == nullptr) return _URC_END_OF_STACK;
   const CodeOwner owner = owner_of_code(code);
   if (owner.tenant != nullptr) {
-    if (walk.innermost == nullptr) walk.innermost = owner.tenant;
     walk.starter = owner.tenant;
-    if (walk.ends_at_tenant) return _URC_END_OF_STACK;
   } else if (!owner.starts_threads) {
     walk.starter = nullptr;
   }
@@ -115,12 +119,42 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* state) {
   return _URC_NO_REASON;
 }
 
-Walk walk_callers(bool ends_at_tenant) noexcept {
-  Walk walk{.ends_at_tenant = ends_at_tenant};
+// The tenant in whose code the thread began, with nobody else's code on its stack; null: it is
+// none.
+GatedTenant* starter_of_stack() noexcept {
+  Walk walk;
   if (tenants_may_be_calling()) _Unwind_Backtrace(visit, &walk);
   // Unwinding ends early on a stack of a fibre's own, and in code without tables for it.
-  if (walk.frames > most_frames || !walk.is_at_start) walk.starter = nullptr;
-  return walk;
+  return walk.frames <= most_frames && walk.is_at_start ? walk.starter : nullptr;
+}
+
+// The first tenant from the call outwards.
+struct Innermost {
+  GatedTenant* tenant = nullptr;  // null: there is none
+  bool is_sure = true;            // the map knows all code up to there
+  int frames = 0;
+};
+
+_Unwind_Reason_Code visit_innermost(_Unwind_Context* context, void* state) {
+  auto& innermost = *static_cast<Innermost*>(state);
+  if (++innermost.frames > most_frames) return _URC_END_OF_STACK;
+  const void* const code = code_of(context);
+  if (code == nullptr) return _URC_END_OF_STACK;
+  const RunningCode running = running_code(code);
+  innermost.tenant = running.is_known ? running.owner.tenant : owner_of_code(code).tenant;
+  innermost.is_sure = innermost.is_sure && running.is_known;
+  return innermost.tenant != nullptr ? _URC_END_OF_STACK : _URC_NO_REASON;
+}
+
+Innermost find_innermost() noexcept {
+  // Most calls return to the tenant's code directly.
+  if (const void* const from = thread_state.called_from) {
+    const RunningCode running = running_code(code_before(from));
+    if (running.owner.tenant != nullptr) return {running.owner.tenant};
+  }
+  Innermost innermost;
+  if (tenants_may_be_calling()) _Unwind_Backtrace(visit_innermost, &innermost);
+  return innermost;
 }
 
 // The thread is the tenant's in whose code it started. Where the C++ library started it, the object
@@ -136,7 +170,7 @@ void decide_thread() noexcept {
   if (code.starts_threads) {
     const ThreadObject object = read_thread_object(start.argument, is_code_that_calls_for_others);
     owner = owner_of(object);
-    if (owner == nullptr) owner = walk_callers(false).starter;
+    if (owner == nullptr) owner = starter_of_stack();
     const bool is_ending = object.its_class == 0;
     if (owner == nullptr && is_ending && thread.owner != nullptr && has_code(*thread.owner)) return;
   }
@@ -181,31 +215,33 @@ void learn_of_threads() noexcept {
 }
 
 Caller calling_on_a_bare_thread() noexcept {
-  if (is_decided_now() && thread.owner == nullptr && thread_state.called_from != nullptr) {
-    // Most calls return to the tenant's code directly.
-    GatedTenant* const tenant =
-        tenant_running_at(static_cast<const char*>(thread_state.called_from) - 1);
-    if (tenant != nullptr) return call_of(*tenant);
+  std::optional<Innermost> innermost;
+  if (is_decided_now() && thread.owner == nullptr) {
+    innermost = find_innermost();
+    if (innermost->tenant != nullptr && innermost->is_sure) return call_of(*innermost->tenant);
   }
   // Nobody else tells of libraries that the program itself opens and closes.
   if (thread.owner == nullptr) look_for_claimed_code();
-  if (!is_decided_now()) decide_thread();
+  if (!is_decided_now()) {
+    decide_thread();
+    innermost.reset();
+  }
   if (thread.owner != nullptr) {
     follow_opening();
     return call_of(*thread.owner);
   }
-  GatedTenant* const calling = walk_callers(true).innermost;
-  return calling != nullptr ? call_of(*calling) : Caller{};
+  if (!innermost) innermost = find_innermost();
+  return innermost->tenant != nullptr ? call_of(*innermost->tenant) : Caller{};
 }
 
 bool is_nobodys(const Caller& caller, const GatedTenant& holder) {
-  const void* const code = static_cast<const char*>(caller.from) - 1;
+  const void* const code = code_before(caller.from);
   const GatedTenant* const owner = owner_of_code(code).tenant;
   return owner != nullptr ? !owner->stands_with(holder) : !is_hosts_code(code);
 }
 
 bool is_nobodys(const Caller& caller) {
-  return is_code_that_calls_for_others(static_cast<const char*>(caller.from) - 1);
+  return is_code_that_calls_for_others(code_before(caller.from));
 }
 
 }  // namespace ctxbroker::detail

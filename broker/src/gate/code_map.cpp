@@ -523,18 +523,19 @@ CodeOwner owner_of_code(const void* address) noexcept {
   return owner;
 }
 
-GatedTenant* tenant_running_at(const void* address) noexcept {
+RunningCode running_code(const void* address) noexcept {
   const std::shared_lock lock(map().lock);
   const Object* const object =
       find(std::as_const(map().objects), reinterpret_cast<std::uintptr_t>(address));
-  if (object == nullptr || object->tenant == nullptr || object->is_leaving) return nullptr;
-  if (!had_claims()) return object->tenant;
+  if (object == nullptr || object->is_leaving) return {};
+  const CodeOwner owner{object->tenant, object->starts_threads};
+  if (!had_claims()) return {owner, true};
   // The program itself may have closed the library, and opened another one in its place. Code that
   // runs stays, so its name can be read.
   dl_find_object found{};
   const bool is_there = _dl_find_object(const_cast<void*>(address), &found) == 0 &&
                         found.dlfo_link_map->l_name == object->path;
-  return is_there ? object->tenant : nullptr;
+  return is_there ? RunningCode{owner, true} : RunningCode{};
 }
 
 void give_loaded_code_to(CodeClaims& claims) {

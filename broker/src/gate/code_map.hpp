@@ -71,9 +71,13 @@ struct CodeOwner {
   bool starts_threads = false;    // the C or C++ library, whose code every thread begins with
 };
 CodeOwner owner_of_code(const void* address) noexcept;  // any thread
-// Returns the tenant whose code the calling thread is running at that address. Null: it is no
-// tenant's, or the map does not know it yet. Asks the loader for nothing. Any thread.
-GatedTenant* tenant_running_at(const void* address) noexcept;
+// The same for an address that the calling thread runs or will return to. Where the map may be too
+// old to say, is_known is false. Takes no lock of the loader's. Any thread.
+struct RunningCode {
+  CodeOwner owner;
+  bool is_known = false;
+};
+RunningCode running_code(const void* address) noexcept;
 // Whether the code there is the host's, and calls the driver only if the host wants that. False for
 // libraries that call whatever function anybody gives them: those of C and C++, and the driver.
 // Also false for code of no library. The code is no tenant's. Throws std::bad_alloc. Any thread.
