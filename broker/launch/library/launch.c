@@ -163,7 +163,12 @@ void ctxb_before_first_driver(void) {
   void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     const char* why = dlerror();
-    fail("the broker cannot be loaded: %s", why != NULL ? why : file);
+    if (why == NULL) why = file;
+    fail("the broker cannot be loaded: %s%s", why,
+         strstr(why, "static TLS") == NULL
+             ? ""
+             : ". The program's libraries have taken the room for thread-local data; run it with "
+               "GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096 in its environment");
   }
   ctxb_run_open_function run = NULL;
   *(void**)&run = dlsym(library, "ctxb_run_open");

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A library that uses the device on its own account, as a plug-in does, and resets it. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #pragma GCC diagnostic ignored "-Wpedantic"
 
@@ -36,6 +38,44 @@ EXPORT int free_memory(uint64_t memory);
 int free_memory(uint64_t memory) {
   return CALL("cuMemFree_v2", (uint64_t), memory);
 }
+
+/* Closes the driver more often than it opened it. */
+EXPORT int drop_driver(void);
+int drop_driver(void) {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  for (int i = 0; i < 100; ++i) dlclose(driver);
+  return 0;
+}
+
+#ifdef NEIGHBOUR_ON_THREAD
+/* It resets the device until the program asks how that went. */
+static pthread_t thread;
+static volatile int is_asked;
+static void* reset_again_and_again(void* unused) {
+  (void)unused;
+  allocate();
+  while (!is_asked) reset_device();
+  allocate();
+  return (void*)(intptr_t)reset_device();
+}
+__attribute__((constructor)) static void begin_thread(void) {
+  pthread_create(&thread, NULL, reset_again_and_again, NULL);
+}
+EXPORT int last_status(void);
+int last_status(void) {
+  void* status = NULL;
+  is_asked = 1;
+  pthread_join(thread, &status);
+  return (int)(intptr_t)status;
+}
+#endif
+
+#ifdef NEIGHBOUR_OPENS
+__attribute__((constructor)) static void open_another(void) {
+  const char* file = getenv("NEIGHBOUR_OPENS");
+  if (file != NULL) dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
+#endif
 
 #ifdef NEIGHBOUR_AT_LOAD
 /* The process's first call of the driver is made while the loader has its lock. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A program that knows nothing of the broker. Its arguments are deeds, which it does one after the
  * other. It finds the driver by its name, as the runtime library does. */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -146,6 +147,33 @@ static void use_library(const char* file, const char* function) {
   say(function, deed());
 }
 
+/* A library with copies of everything that it needs. */
+static void use_in_namespace(const char* file) {
+  void* library = dlmopen(LM_ID_NEWLM, file, RTLD_NOW);
+  if (library == NULL) {
+    printf("in a namespace: %s\n", dlerror());
+    return;
+  }
+  int (*allocate)(void) = (int (*)(void))dlsym(library, "allocate");
+  int (*reset_device)(void) = (int (*)(void))dlsym(library, "reset_device");
+  say("in a namespace, allocate", allocate());
+  say("in a namespace, reset_device", reset_device());
+}
+
+/* Opens the files of a folder until one does not fit. */
+static void open_what_fits(const char* folder) {
+  DIR* opened = opendir(folder);
+  if (opened == NULL) return;
+  const struct dirent* entry = NULL;
+  char path[4096];
+  while ((entry = readdir(opened)) != NULL) {
+    if (entry->d_name[0] == '.') continue;
+    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+    if (dlopen(path, RTLD_NOW) == NULL) break;
+  }
+  closedir(opened);
+}
+
 /* The library frees what the program holds. */
 static void free_by(const char* file) {
   void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -189,6 +217,12 @@ int main(int argc, char** argv) {
     if (IS("reset-by")) use_library(value, "reset_device");
     if (IS("allocate-by")) use_library(value, "allocate");
     if (IS("free-by")) free_by(value);
+    if (IS("drop-by")) use_library(value, "drop_driver");
+    if (IS("wait-by")) use_library(value, "last_status");
+    if (IS("in-namespace")) use_in_namespace(value);
+    if (IS("open-what-fits")) open_what_fits(value);
+    if (IS("set-run")) setenv("CTXBROKER_RUN", value, 1);
+    for (int one = 3; IS("close-descriptors") && one < 1024; ++one) close(one);
     if (IS("print")) printf("%s\n", value);
     if (IS("complain")) fprintf(stderr, "%s\n", value);
     if (IS("variable")) printf("%s=%s\n", value, getenv(value) != NULL ? getenv(value) : "(unset)");
