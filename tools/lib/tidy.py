@@ -19,6 +19,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -66,12 +67,18 @@ def content(path):
     return hashlib.sha256(pathlib.Path(path).read_bytes()).digest()
 
 
+def config_folder(root, source):
+    """The innermost folder around a source that says what is checked."""
+    return next(folder for folder in source.parents if folder == root or (folder / ".clang-tidy").exists())
+
+
 def fingerprint(root, source, command, includes):
     """Of all that clang-tidy sees; the same in every checkout."""
     seen = hashlib.sha256(command.replace(str(root), "").encode())
     # In an order that does not depend on where the checkout lies.
     includes = sorted(map(os.path.realpath, includes), key=lambda path: path.replace(str(root), ""))
-    for path in [root / ".clang-tidy", source, *includes]:
+    configs = dict.fromkeys([root / ".clang-tidy", config_folder(root, source) / ".clang-tidy"])
+    for path in [*configs, source, *includes]:
         if os.path.exists(path):
             seen.update(content(str(path)))
     return seen.hexdigest()
@@ -86,11 +93,12 @@ def arguments_of(command):
     return tuple(words[2 if words[0].endswith("ccache") else 1:])
 
 
-def batches(todo):
+def batches(root, todo):
     """C++ sources that can be looked at in one go; each C source alone."""
     alike = {}
     for source, arguments in todo:
-        alike.setdefault(arguments if source.suffix == ".cpp" else source, []).append(source)
+        key = (config_folder(root, source), arguments) if source.suffix == ".cpp" else source
+        alike.setdefault(key, []).append(source)
     for sources_alike in alike.values():
         for begin in range(0, len(sources_alike), IN_ONE_GO):
             yield sources_alike[begin:begin + IN_ONE_GO]
@@ -103,12 +111,25 @@ def clang_tidy(build, source, arguments):
     return "" if run.returncode == 0 else run.stdout + run.stderr
 
 
-def findings(build, batch, arguments, clean):
+def folder_for(root, build, source):
+    """A folder in the build in which the same is checked as where the source is."""
+    return build / "tidy_together" / config_folder(root, source).relative_to(root)
+
+
+def make_folders(root, build, found):
+    for source in {config_folder(root, one) / "source" for one in found}:
+        folder = folder_for(root, build, source)
+        folder.mkdir(parents=True, exist_ok=True)
+        if source.parent != root:
+            shutil.copy(source.parent / ".clang-tidy", folder)
+
+
+def findings(root, build, batch, arguments, clean):
     """Calls clean(source) for each that is, and returns the words about each that is not."""
     if len(batch) == 1:
         text = clang_tidy(build, batch[0], arguments[batch[0]])
     else:
-        with tempfile.NamedTemporaryFile("w", dir=build, prefix="tidy_", suffix=".cpp") as together:
+        with tempfile.NamedTemporaryFile("w", dir=folder_for(root, build, batch[0]), suffix=".cpp") as together:
             together.writelines(f'#include "{source}"\n' for source in batch)
             together.flush()
             text = clang_tidy(build, together.name, arguments[batch[0]])
@@ -119,8 +140,8 @@ def findings(build, batch, arguments, clean):
     if len(batch) == 1:
         return [text]
     half = len(batch) // 2
-    return (findings(build, batch[:half], arguments, clean) +
-            findings(build, batch[half:], arguments, clean))
+    return (findings(root, build, batch[:half], arguments, clean) +
+            findings(root, build, batch[half:], arguments, clean))
 
 
 def main():
@@ -145,9 +166,10 @@ def main():
 
     todo = [(source, arguments[source]) for source in seen
             if not mark(source).exists() or mark(source).read_text() != seen[source]]
+    make_folders(root, build, seen)
     dirty = 0
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("CTXB_JOBS", os.cpu_count()))) as pool:
-        for texts in pool.map(lambda batch: findings(build, batch, arguments, clean), batches(todo)):
+        for texts in pool.map(lambda batch: findings(root, build, batch, arguments, clean), batches(root, todo)):
             dirty += len(texts)
             for text in texts:
                 print(text, flush=True)

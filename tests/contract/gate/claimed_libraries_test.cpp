@@ -156,6 +156,19 @@ TEST_P(ClaimedLibrariesTest, FirstPatternThatMatchesCounts) {
               ElementsAre("*/no_such_library.so", "*/attacks_dl?[st]ym.so"));
 }
 
+TEST_P(ClaimedLibrariesTest, LibraryThatTwoBrokersHavePatternsForBelongsToTheFirst) {
+  const Copy file("attacks_dlsym");
+  open_with({{in_folder_of(file), owner}});
+  BrokerOptions with = options();
+  with.policy.libraries = {{in_folder_of(file), other}};
+  Broker second = Broker::open(std::move(with));
+  const HostsLibrary library(file.path());
+  EXPECT_NE(library.allocate(64), 0U);
+  EXPECT_EQ(held_bytes(owner), 64U);
+  EXPECT_THAT(second.metrics().libraries, IsEmpty());
+  EXPECT_THAT(second.metrics().unmatched_patterns, ElementsAre(in_folder_of(file)));
+}
+
 // The pattern is matched with the real path, whatever link the library was opened by.
 TEST_P(ClaimedLibrariesTest, LinkLeadsToTheLibrary) {
   const Copy file("attacks_dlsym"), elsewhere("attacks_dlsym");
