@@ -166,6 +166,14 @@ std::optional<CUresult> GatedTenant::end(std::uint64_t generation, Lease::Thing 
   return Lease::gone;
 }
 
+std::optional<CUresult> GatedTenant::end_own_context(int device, Lease::Thing thing) noexcept {
+  const std::shared_lock lock(source_lock_);
+  if (source_ != nullptr) return source_->end_own_context(device, std::move(thing));
+  const CUresult status = thing.call();
+  if (thing.after) thing.after(status);
+  return status;
+}
+
 bool GatedTenant::ends_with_generation(std::uint64_t generation, Home home) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = generations_.find(generation);

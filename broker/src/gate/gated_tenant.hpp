@@ -87,6 +87,8 @@ class LeaseSource {
   // Ends something that was made in that generation; as Lease::give_back.
   virtual std::optional<CUresult> end(const LeaseGeneration& made_in,
                                       Lease::Thing thing) noexcept = 0;
+  // Ends a context that the tenant has made itself on that device; as Lease::give_back.
+  virtual std::optional<CUresult> end_own_context(int device, Lease::Thing thing) noexcept = 0;
   // Describes what a wait in that context of the tenant's leases would wait for.
   virtual Waiting waiting(CUcontext context) noexcept = 0;
 };
@@ -208,6 +210,8 @@ class GatedTenant {
   // Ends something that was made in a generation; as Lease::give_back. `gone` when the tenant is
   // closed.
   std::optional<CUresult> end(std::uint64_t generation, Lease::Thing thing) noexcept;
+  // Ends a context that the tenant has made itself; as Lease::give_back.
+  std::optional<CUresult> end_own_context(int device, Lease::Thing thing) noexcept;
   // Returns whether things that were made in that generation and live there ended with it, or will.
   bool ends_with_generation(std::uint64_t generation, Home home) noexcept;
   // Something that its code made in that generation is not ended yet.

@@ -119,6 +119,14 @@ std::optional<CUresult> end_one(GatedTenant& tenant, const Holding& holding) noe
     return end_holding(
         tenant, holding, [holding](CUresult) { stop_counting(holding); }, true);
   }
+  if (holding.kind == Kind::context) {
+    return tenant.end_own_context(static_cast<int>(holding.extent),
+                                  {.what = to_string(holding.kind),
+                                   .bytes = holding.bytes,
+                                   .quiet = true,
+                                   .call = [holding] { return end_by_driver(holding); },
+                                   .after = [holding](CUresult) { stop_counting(holding); }});
+  }
   // Of a context that the tenant made: it ends with that, which comes last.
   const CUresult status = holding.context != 0 ? CUDA_SUCCESS : end_by_driver(holding);
   stop_counting(holding);

@@ -96,8 +96,8 @@ struct Holding {
   // context that the tenant made itself, which is `context`.
   std::uint64_t generation = 0;
   std::uint64_t context = 0;
-  // The bytes of a mapping, a reservation or memory to be shared; the device of a pool; for
-  // physical memory, how often it was retained.
+  // The bytes of a mapping, a reservation or memory to be shared; the device of a pool or a
+  // context; for physical memory, how often it was retained.
   std::uint64_t extent = 0;
   Budget* budget = nullptr;  // that its bytes are taken from; outlives it
   // The same for what else it needs of a limit, which is `amount`.

@@ -162,6 +162,7 @@ class TenantImpl final : private LeaseSource {
   std::optional<GuardTarget> end_target(const LeaseGeneration& made_in,
                                         Home home) noexcept override;
   std::optional<CUresult> end(const LeaseGeneration& made_in, Lease::Thing thing) noexcept override;
+  std::optional<CUresult> end_own_context(int device, Lease::Thing thing) noexcept override;
   Waiting waiting(CUcontext context) noexcept override;
   [[gnu::cold, gnu::noinline]] std::shared_ptr<Lease> renew(int device);
   void check_open() const;

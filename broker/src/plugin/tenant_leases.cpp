@@ -205,4 +205,26 @@ std::optional<CUresult> TenantImpl::end(const LeaseGeneration& made_in,
   }
 }
 
+std::optional<CUresult> TenantImpl::end_own_context(int device, Lease::Thing thing) noexcept {
+  const auto family = primary_family(device);
+  if (family == nullptr) {  // the broker knows of no work there
+    const CUresult status = thing.call();
+    if (thing.after) thing.after(status);
+    return status;
+  }
+  try {
+    EndRequest ending{identity_,
+                      thing.what,
+                      thing.bytes,
+                      thing.may_wait,
+                      thing.quiet,
+                      std::move(thing.call),
+                      std::move(thing.after),
+                      true};
+    return family->end(std::move(ending));
+  } catch (...) {  // out of memory: it stays
+    return std::nullopt;
+  }
+}
+
 }  // namespace ctxbroker::detail

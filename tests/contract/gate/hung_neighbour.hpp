@@ -34,6 +34,7 @@ enum class Call {
   other_ends_of_its_own,
   synchronize,
   close_tenant,
+  close_tenant_with_a_context,
   close_broker,
 };
 inline constexpr Call calls[] = {Call::process,
@@ -57,6 +58,7 @@ inline constexpr Call calls[] = {Call::process,
                                  Call::other_ends_of_its_own,
                                  Call::synchronize,
                                  Call::close_tenant,
+                                 Call::close_tenant_with_a_context,
                                  Call::close_broker};
 
 inline const char* name_of(Call call) {
@@ -81,6 +83,7 @@ inline const char* name_of(Call call) {
                                    "other_ends",
                                    "cuCtxSynchronize",
                                    "close_tenant",
+                                   "close_tenant_with_a_context",
                                    "close_broker"};
   return names[static_cast<std::size_t>(call)];
 }

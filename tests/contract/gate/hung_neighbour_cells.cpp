@@ -393,6 +393,17 @@ TEST_P(HungNeighbour, DISABLED_CallIsAnsweredInTime) {
       expect_in_time([&] { innocent->close(); });
       expect_put_off("innocent", 2 * bytes);
       break;
+    case Call::close_tenant_with_a_context:
+      innocent->run(0, [] {
+        CUcontext made = nullptr;
+        EXPECT_EQ(driver_call("cuCtxCreate_v2", &made, 0U, CUdevice{0}), CUDA_SUCCESS);
+        EXPECT_EQ(driver_call("cuCtxPopCurrent_v2", &made), CUDA_SUCCESS);
+      });
+      hang();
+      expect_in_time([&] { innocent->close(); });
+      hung.let_go();
+      expect_nothing_put_off();
+      break;
     case Call::close_broker: {
       hang();
       innocent->close();

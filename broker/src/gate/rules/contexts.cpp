@@ -199,8 +199,11 @@ struct CreatesContext {
     if (caller.tenant == nullptr) return Real::call(out, rest...);
     const CUdevice device = std::get<device_at>(std::tuple(rest...));
     const auto before = free_memory(device);
-    const CUresult status = make_held(*caller.tenant, Kind::context, out, most_of_context,
-                                      [&] { return Real::call(out, rest...); });
+    const Holding context{.kind = Kind::context,
+                          .bytes = most_of_context,
+                          .extent = static_cast<std::uint64_t>(device)};
+    const CUresult status =
+        make_held(*caller.tenant, context, out, [&] { return Real::call(out, rest...); });
     if (status == CUDA_SUCCESS) correct_charge(*caller.tenant, *out, before, free_memory(device));
     return status;
   }
