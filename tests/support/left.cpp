@@ -47,6 +47,16 @@ Left left() {
   return {children().size(), count_mappings(), state.descriptors, state.threads};
 }
 
+Left settled_left() {
+  Left now = left(), before{};
+  while (!(now == before)) {
+    before = now;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    now = left();
+  }
+  return now;
+}
+
 Left left_after_all(const Left& expected) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   Left now = left();

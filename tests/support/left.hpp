@@ -25,6 +25,8 @@ struct Left {
   }
 };
 Left left();
+// The same once it has stayed for 50 ms: what an earlier test has ended may take a while to go.
+Left settled_left();
 // The same, as soon as it is what was expected, or after 20 s: a process that was ended may take a
 // while to go.
 Left left_after_all(const Left& expected);

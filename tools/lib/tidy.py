@@ -87,9 +87,10 @@ def fingerprint(root, source, command, includes):
 def arguments_of(command):
     """Of a compiler's command line, what does not name its input and its output.
 
-    Nor does it name the precompiled header, which only the compiler that made it can read.
+    Nor does it name the precompiled header, which only the compiler that made it can read, and options
+    that only GCC knows.
     """
-    words = shlex.split(re.sub(r" -[oc] \S+| -include \S+/cmake_pch\.\S+", "", command))
+    words = shlex.split(re.sub(r" -[oc] \S+| -include \S+/cmake_pch\.\S+| -fno-gnu-unique", "", command))
     return tuple(words[2 if words[0].endswith("ccache") else 1:])
 
 

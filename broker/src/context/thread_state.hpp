@@ -16,8 +16,9 @@ class GatedTenant;
 // objects end, after the main thread's thread_local objects have ended.
 struct ThreadState {
   Frame* innermost = nullptr;
-  std::uint64_t number = 0;     // unique in the process and never used again; 0: none yet
-  std::uint32_t slot_hint = 0;  // index of the slot that is likely free for this thread
+  std::uint64_t number = 0;      // unique in the process and never used again; 0: none yet
+  std::uint32_t slot_hint = 0;   // index of the slot that is likely free for this thread
+  bool several_tenants = false;  // have called here, outside of guards
 
   // The gate raises `changes` before each call that may change which context is current here, or
   // the thread's stream-capture mode. When `known_at` equals it, nothing but `outside` was current
@@ -31,7 +32,6 @@ struct ThreadState {
   GatedTenant* callback_of = nullptr;
   // Where the call of a guarded function that has just come in returns to.
   const void* called_from = nullptr;
-  bool several_tenants = false;        // have called here, outside of guards
   const char* works_for = nullptr;     // see work_for_owner
   GuardFrame* spare_guards = nullptr;  // frames for this thread's guards; see guard_frame.hpp
 };

@@ -26,7 +26,7 @@ using ::testing::Not;
 class AbandonedGuardTest : public RecordingBrokerTest,
                            public ::testing::WithParamInterface<LeaseKind> {
  public:
-  ~AbandonedGuardTest() override { driver_call("cuCtxDestroy_v2", own); }
+  void TearDown() override { driver_call("cuCtxDestroy_v2", own); }
 
  protected:
   AbandonedGuardTest() : tenant(open("denoise")), other(open("upscale")) {

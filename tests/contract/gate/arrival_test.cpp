@@ -31,7 +31,7 @@ class ArrivalTest : public RecordingBrokerTest {
  protected:
   // A library that no tenant has adopted.
   std::filesystem::path copy_of(const std::string& library) {
-    const auto file = folder / (library + std::to_string(++copies) + ".so");
+    auto file = folder / (library + std::to_string(++copies) + ".so");
     std::filesystem::copy_file(test_library(library), file);
     return file;
   }

@@ -60,6 +60,7 @@ struct Leaver {
   const char* library = "left_behind";
   const char* said = "left something behind in";  // null: nothing is left
   std::filesystem::path path() const { return test_library(library); }
+  // NOLINTNEXTLINE(readability-identifier-naming): GoogleTest's name
   friend void PrintTo(const Leaver& leaver, std::ostream* out) { *out << leaver.what; }
   std::string function() const { return std::string("ctxb_test_leave_") + what; }
 };

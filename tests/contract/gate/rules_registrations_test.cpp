@@ -9,6 +9,7 @@
 
 #include "ctxbroker/graph.hpp"
 #include "rules_fixture.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {

@@ -290,6 +290,7 @@ TEST(RuntimeFunctionPage, TellsOnlyThePartsThatDiffer) {
 struct Case {
   LeasePlace place;
   std::string mode;
+  // NOLINTNEXTLINE(readability-identifier-naming): GoogleTest's name
   friend void PrintTo(const Case& one, std::ostream* stream) {
     *stream << one.place.name << ", " << one.mode << " library";
   }

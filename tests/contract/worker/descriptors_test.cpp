@@ -79,7 +79,7 @@ TEST_F(WorkerDescriptorTest, PassedLingeringSocketsMakeNobodyWait) {
   };
   for (const Case& one : {Case{1, 1, "that is not memory"}, Case{20, 1, "that is not memory"},
                           Case{1, 3, "a packet that is none"}}) {
-    const Left before = left();
+    const Left before = settled_left();
     {
       DeafListener listener;
       WorkerOptions with = options();
@@ -132,7 +132,7 @@ TEST_F(WorkerDescriptorTest, PassedDescriptorsOfOtherThingsThanMemoryAreRefused)
 }
 
 TEST_F(WorkerDescriptorTest, FloodOfDescriptorsIsNoHarm) {
-  const Left before = left();
+  const Left before = settled_left();
   {
     Worker worker(options());
     worker.call({Act::passes_many});

@@ -18,7 +18,7 @@ TEST_F(WorkerTest, ManyDeathsLeaveNothing) {
   begin_with_a_thread();
   const char* const asked = std::getenv("CTXB_WORKER_DEATHS");
   const int deaths = asked != nullptr ? std::atoi(asked) : 5;
-  const Left before = left();
+  const Left before = settled_left();
   {
     WorkerOptions with = options();
     with.call_timeout = std::chrono::milliseconds(100);
@@ -50,7 +50,7 @@ TEST_F(WorkerTest, ManyDeathsLeaveNothing) {
 
 TEST_F(WorkerTest, FailedStartsLeaveNothing) {
   begin_with_a_thread();
-  const Left before = left();
+  const Left before = settled_left();
   {
     WorkerOptions refusing = options("hostile", {"TEST_WORKER_START=refuse"});
     Worker worker(refusing);

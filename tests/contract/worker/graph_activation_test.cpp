@@ -60,7 +60,7 @@ class WorkerGraphLastCallTest : public WorkerGraphTest {
       begin = std::chrono::steady_clock::now();
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
-    const WorkerExit end = wait_for_end(before + 1);
+    WorkerExit end = wait_for_end(before + 1);
     EXPECT_STREQ(to_string(end.cause), hangs ? "late" : "signal");
     EXPECT_THAT(records(), Contains("error graph: " + end.text + "; the host has closed it"));
     return end;

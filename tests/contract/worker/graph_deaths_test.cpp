@@ -436,7 +436,7 @@ TEST_F(WorkerGraphTest, CrashingGraphIsQuarantinedAndPardoned) {
 }
 
 TEST_F(WorkerGraphTest, GraphsThatDiedLeaveNothing) {
-  const Left before = left();
+  const Left before = settled_left();
   {
     WorkerGraph graph(guilty_and_innocent(), graph_options());
     graph.activate({width, height});

@@ -441,7 +441,7 @@ TEST_F(WorkerDeviceTest, GraphsAndLoansLeaveNothing) {
     const WorkerDeviceBuffer lent = graph.lend(memory);
     EXPECT_EQ(graph.process(at(memory), at(memory), picture_job()), JobOutcome::done);
   };
-  const Left before = left();
+  const Left before = settled_left();
   {
     WorkerGraphOptions with = graph_options();
     with.stand_by = true;

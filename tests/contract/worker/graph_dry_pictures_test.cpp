@@ -251,7 +251,7 @@ TEST_F(WorkerDryPicturesTest, PluginsInTheHostAreNeverDry) {
 }
 
 TEST_F(WorkerDryPicturesTest, AGraphMayEndWhileAProcessIsAway) {
-  const Left before = left();
+  const Left before = settled_left();
   {
     WorkerGraph graph = active(row({"exposure", "blur"}), dry(WorkerGrouping::each_instance));
     end_process(graph);

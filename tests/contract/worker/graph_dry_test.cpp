@@ -437,7 +437,7 @@ TEST_F(WorkerDryTest, CallsOtherThanJobsWaitForTheNextProcess) {
 }
 
 TEST_F(WorkerDryTest, AGraphMayEndWhileAProcessIsAway) {
-  const Left before = left();
+  const Left before = settled_left();
   for (const bool stand_by : {false, true}) {
     WorkerGraphOptions with = dry();
     with.stand_by = stand_by;

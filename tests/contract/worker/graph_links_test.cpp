@@ -279,7 +279,7 @@ TEST_F(WorkerLinksTest, GraphWithoutShareableMemoryWorksThroughHostMemory) {
 }
 
 TEST_F(WorkerLinksTest, LinksLeaveNothing) {
-  const Left before = left();
+  const Left before = settled_left();
   {
     WorkerGraph graph(row({"exposure", "blur", "vignette"}),
                       grouped(WorkerGrouping::each_instance));

@@ -336,7 +336,7 @@ TEST_F(WorkerRestartTest, AStandByThatDoesNotStartIsAWarning) {
 }
 
 TEST_F(WorkerRestartTest, NothingIsLeftOfStandBys) {
-  const Left before = left();
+  const Left before = settled_left();
   {
     WorkerGraphOptions with = graph_options();
     with.stand_by = true;

@@ -155,7 +155,7 @@ TEST_F(WorkerLeavingTest, MainThreadThatEndsAloneEndsTheProcess) {
 
 // With CLONE_PARENT, a process makes children of its parent.
 TEST_F(WorkerLeavingTest, SiblingsThatAWorkerMakesGoWithIt) {
-  const Left before = left();
+  const Left before = settled_left();
   for (const bool is_closed : {false, true}) {
     Worker worker(options());
     worker.call({Act::makes_siblings});
@@ -181,7 +181,7 @@ TEST_F(WorkerLeavingTest, SiblingsThatAWorkerMakesGoWithIt) {
 
 // A process that is traced stays until its tracer has seen its end.
 TEST_F(WorkerLeavingTest, ProcessThatItsTracerKeepsMakesNobodyWait) {
-  const Left before = left();
+  const Left before = settled_left();
   {
     Worker worker(options());
     worker.start();
@@ -203,7 +203,7 @@ TEST_F(WorkerLeavingTest, ProcessThatItsTracerKeepsMakesNobodyWait) {
 }
 
 TEST_F(WorkerLeavingTest, CloseWaitsForALeavingProcess) {
-  const Left before = left();
+  const Left before = settled_left();
   {
     Worker worker(options());
     worker.start();

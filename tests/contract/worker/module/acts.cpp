@@ -112,7 +112,7 @@ void perform(Act act) {
         if (syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr) != 0) {
           continue;
         }
-        while (stays) pause();
+        while (stays) pause();  // NOLINT(bugprone-infinite-loop): until it is killed
         _exit(0);
       }
       return;
