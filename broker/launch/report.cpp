@@ -182,6 +182,17 @@ void write_report(const std::string& path, const std::string& text) {
 
 namespace {
 
+// Strikes are told with the tenant.
+bool is_error(const Note& note) {
+  return note.severity == Severity::error && note.topic != "strike";
+}
+
+// Null: there is none.
+const Note* first_error(const RunFacts& facts) {
+  const auto found = std::find_if(facts.notes.begin(), facts.notes.end(), is_error);
+  return found != facts.notes.end() ? &*found : nullptr;
+}
+
 // Returns whether the driver refuses nothing on a device that is in use.
 bool is_bare(const ShieldInfo& shield) {
   return shield.in_use && !shield.up;
@@ -190,7 +201,7 @@ bool is_bare(const ShieldInfo& shield) {
 }  // namespace
 
 bool has_news(const RunFacts& facts) {
-  if (!facts.error.empty()) return true;
+  if (!facts.error.empty() || first_error(facts) != nullptr) return true;
   if (!facts.metrics) return facts.driver_called;
   const BrokerMetrics& metrics = *facts.metrics;
   return std::any_of(facts.shields.begin(), facts.shields.end(), is_bare) ||
@@ -227,6 +238,12 @@ std::string summary_text(const RunFacts& facts, bool all) {
                        one.library);
   }
   for (const TenantMetrics& tenant : facts.metrics->tenants) add_tenant(text, facts, tenant, all);
+  if (const Note* const error = first_error(facts)) {
+    const auto count = std::count_if(facts.notes.begin(), facts.notes.end(), is_error);
+    add_line(text, "the broker recorded " + std::to_string(count) +
+                       (count == 1 ? " error: " : " errors. The first: ") + error->tenant + ": " +
+                       error->text);
+  }
   for (const PutOffMetrics& one : facts.metrics->put_off) {
     add_line(text, one.tenant_name + " left " + std::to_string(one.count) + " " + one.what +
                        " on device " + std::to_string(one.device) +

@@ -203,6 +203,19 @@ Caller call_of(GatedTenant& tenant) noexcept {
   return {&main, false};
 }
 
+// Code of another tenant that calls the driver itself on a thread of this one. Null: there is none.
+GatedTenant* visitor() noexcept {
+  if (thread_state.called_from == nullptr) return nullptr;
+  const void* const code = code_before(thread_state.called_from);
+  RunningCode running = running_code(code);
+  if (!running.is_known) {
+    look_for_claimed_code();
+    running = running_code(code);
+  }
+  GatedTenant* const calling = running.owner.tenant;
+  return calling != nullptr && !calling->stands_with(*thread.owner) ? calling : nullptr;
+}
+
 }  // namespace
 
 void learn_of_threads() noexcept {
@@ -228,7 +241,8 @@ Caller calling_on_a_bare_thread() noexcept {
   }
   if (thread.owner != nullptr) {
     follow_opening();
-    return call_of(*thread.owner);
+    GatedTenant* const other = visitor();
+    return call_of(other != nullptr ? *other : *thread.owner);
   }
   if (!innermost) innermost = find_innermost();
   return innermost->tenant != nullptr ? call_of(*innermost->tenant) : Caller{};

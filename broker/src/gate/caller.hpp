@@ -20,10 +20,11 @@ void learn_of_threads() noexcept;
 Caller calling_on_a_bare_thread() noexcept;
 
 // Finds the caller, in this order: the thread's innermost guard or host frame; the tenant whose
-// code the thread was started with, which is decided again when owners of code change; a tenant's
-// code among the callers; else the host. An address can show that a tenant calls. It never shows
-// that the host calls, because a tail call hides its caller. So a call that is taken for the host's
-// may come from nobody's code: see is_nobodys. `from` is left to enter_rule.
+// code the thread was started with, which is decided again when owners of code change, unless the
+// call returns to another tenant's code; a tenant's code among the callers; else the host. An
+// address can show that a tenant calls. It never shows that the host calls, because a tail call
+// hides its caller. So a call that is taken for the host's may come from nobody's code: see
+// is_nobodys. `from` is left to enter_rule.
 inline Caller calling() noexcept {
   if (!any_gated_tenant()) return {};
   const FrameOwner frame = frame_owner();

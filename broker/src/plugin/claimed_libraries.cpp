@@ -57,6 +57,21 @@ ClaimedLibraries::Opened& ClaimedLibraries::opened(const std::string& name) {
   return tenants_.try_emplace(name, Opened{broker_.open(name), {}}).first->second;
 }
 
+std::string ClaimedLibraries::name_for(const Package& package) {
+  const auto named = [&](const std::string& name) {
+    return std::find_if(packages_.begin(), packages_.end(),
+                        [&](const auto& one) { return one.second == name; });
+  };
+  std::string name = package.name == "host" ? "package-host" : package.name;
+  const std::string wanted = name;
+  for (int number = 2;; ++number) {
+    const auto found = named(name);
+    if (found == packages_.end()) packages_.emplace_back(package, name);
+    if (found == packages_.end() || found->first == package) return name;
+    name = wanted + "-" + std::to_string(number);
+  }
+}
+
 CodeClaims::Claim ClaimedLibraries::claimant(const LoadedObject& library,
                                              const std::vector<LoadedObject>& present,
                                              Meeting meeting) {
@@ -68,6 +83,7 @@ CodeClaims::Claim ClaimedLibraries::claimant(const LoadedObject& library,
   const fs::path file = real_path(library.path);
   if (is_of_the_broker(file)) return {};
   std::string tenant;
+  Package package;
   std::size_t index = 0;
   for (; index < patterns_.size(); ++index) {
     if (!matches(patterns_[index], file)) continue;
@@ -76,12 +92,13 @@ CodeClaims::Claim ClaimedLibraries::claimant(const LoadedObject& library,
     if (meeting.is_adopted || is_in_no_package(library, file) || !uses_cuda(library, file)) {
       continue;
     }
-    tenant = package_of(library, file, present);
+    package = package_of(library, file, present);
     break;
   }
   if (index == patterns_.size()) return {};
   const std::lock_guard lock(mutex_);
   if (is_closed_) return {};
+  if (tenant == each_package) tenant = name_for(package);
   const TenantIdentity& identity = *opened(tenant).its.identity;
   matched_.insert(index);
   const auto [entry, is_new] = libraries_.try_emplace(

@@ -11,11 +11,13 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ctxbroker/metrics.hpp"
 #include "ctxbroker/policy.hpp"
 #include "gate/code_claims.hpp"
+#include "plugin/cuda_package.hpp"
 
 namespace ctxbroker::detail {
 
@@ -78,6 +80,9 @@ class ClaimedLibraries final : public CodeClaims {
     std::weak_ptr<TenantImpl> handle;
   };
   Opened& opened(const std::string& name);  // under the lock
+  // The name of a package's tenant. Packages of one name that lie in different folders get numbers.
+  // Under the lock.
+  std::string name_for(const Package& package);
 
   const ClaimingBroker broker_;
   const std::vector<LibraryPattern> patterns_;
@@ -85,8 +90,9 @@ class ClaimedLibraries final : public CodeClaims {
   bool is_closed_ = false;
   const void* owners_ = nullptr;           // owners_of_code() at the last look of a late gate
   std::map<std::string, Opened> tenants_;  // by name
-  std::set<std::size_t> matched_;          // patterns
-  std::map<std::string, LibraryMetrics> libraries_;  // by path
+  std::vector<std::pair<Package, std::string>> packages_;  // and their tenants' names
+  std::set<std::size_t> matched_;                          // patterns
+  std::map<std::string, LibraryMetrics> libraries_;        // by path
 };
 
 }  // namespace ctxbroker::detail

@@ -112,30 +112,37 @@ std::string package_named(std::string name) {
   return name;
 }
 
-// The name of the folder below site-packages, or of what lies in that folder's folder for plug-ins.
-std::optional<std::string> python_package(const fs::path& file) {
-  std::optional<std::string> name;
+// The folder below site-packages, or what lies in that folder's folder for plug-ins.
+std::optional<Package> python_package(const fs::path& file) {
+  std::optional<Package> package;
   bool is_next = false;
+  fs::path folder;
   for (auto part = file.begin(); part != file.end(); ++part) {
     const bool is_file = std::next(part) == file.end();
-    if (is_next) name = is_file ? short_name(part->native()) : package_named(part->native());
+    if (is_next) {
+      package = {as_name(is_file ? short_name(part->native()) : package_named(part->native())),
+                 folder};
+    }
     is_next = *part == "site-packages" || *part == "dist-packages" ||
-              (name.has_value() && *part == "plugins");
+              (package.has_value() && *part == "plugins");
+    folder /= *part;
   }
-  return name;
+  return package;
 }
 
-// The part of the path that names the package, if a folder does.
-std::optional<std::string> folder_of_package(const fs::path& file) {
-  if (auto name = python_package(file)) return name;
+// The package, if a folder in the path names it.
+std::optional<Package> folder_of_package(const fs::path& file) {
+  if (auto package = python_package(file)) return package;
   for (fs::path folder = file.parent_path(); folder.has_relative_path();
        folder = folder.parent_path()) {
     if (folder.extension() == ".bundle" || folder.extension() == ".vst3") {
-      return short_name(folder.filename().native());
+      return Package{as_name(short_name(folder.filename().native())), folder.parent_path()};
     }
   }
-  const std::string own = file.parent_path().filename().native();
-  if (own == short_name(file.filename().native())) return own;
+  const fs::path own = file.parent_path();
+  if (own.filename() == short_name(file.filename().native())) {
+    return Package{as_name(own.filename().native()), own.parent_path()};
+  }
   return std::nullopt;
 }
 
@@ -154,8 +161,8 @@ bool is_in_no_package(const LoadedObject& library, const fs::path& file) {
                      [&](std::string_view name) { return library.name.starts_with(name); });
 }
 
-std::string package_of(const LoadedObject& library, const fs::path& file,
-                       const std::vector<LoadedObject>& present) {
+Package package_of(const LoadedObject& library, const fs::path& file,
+                   const std::vector<LoadedObject>& present) {
   if (const auto python = python_package(file)) {
     // What links another package's code works on that package's streams and memory.
     for (const LoadedObject& one : present) {
@@ -163,11 +170,11 @@ std::string package_of(const LoadedObject& library, const fs::path& file,
           std::find(library.needed.begin(), library.needed.end(), one.name) != library.needed.end();
       const auto other = is_needed ? python_package(one.path) : std::nullopt;
       if (other && other != python && !is_in_no_package(one, one.path) && needs_cuda(one)) {
-        return as_name(*other);
+        return *other;
       }
     }
   }
-  if (const auto folder = folder_of_package(file)) return as_name(*folder);
+  if (auto package = folder_of_package(file)) return *std::move(package);
   // Goes up to the library that nothing else in the folder needs. In a ring it is the first of them
   // by its path.
   const std::string folder = fs::path(library.path).parent_path().native();
@@ -178,7 +185,10 @@ std::string package_of(const LoadedObject& library, const fs::path& file,
       return one.path != top.path && fs::path(one.path).parent_path().native() == folder &&
              std::find(one.needed.begin(), one.needed.end(), top.name) != one.needed.end();
     });
-    if (user == present.end()) return as_name(short_name(fs::path(top.path).filename().native()));
+    const auto beside = [&](const std::string& path) {
+      return Package{as_name(short_name(fs::path(path).filename().native())), file.parent_path()};
+    };
+    if (user == present.end()) return beside(top.path);
     const auto before = [&](const LoadedObject* one) { return one->path == user->path; };
     const auto ring = std::find_if(line.begin(), line.end(), before);
     if (ring == line.end()) {
@@ -187,7 +197,7 @@ std::string package_of(const LoadedObject& library, const fs::path& file,
     }
     const auto first = std::min_element(
         ring, line.end(), [](const auto* a, const auto* b) { return a->path < b->path; });
-    return as_name(short_name(fs::path((*first)->path).filename().native()));
+    return beside((*first)->path);
   }
 }
 

@@ -19,12 +19,18 @@ bool uses_cuda(const LoadedObject& library, const std::filesystem::path& file);
 // NVIDIA's own, whose calls are its caller's.
 bool is_in_no_package(const LoadedObject& library, const std::filesystem::path& file);
 
-// Returns the name of the package that the library is in, in letters, digits, '-', '_' and '.'. A
-// package is a folder below site-packages, a plug-in in the folder `plugins` of such a package, or
-// else a bundle (.bundle, .vst3), a folder with the library's own name, or the library with those
-// that it needs from its folder. A package below site-packages whose libraries need CUDA code of
-// another one is a part of that one. `present` is what is loaded.
-std::string package_of(const LoadedObject& library, const std::filesystem::path& file,
-                       const std::vector<LoadedObject>& present);
+struct Package {
+  std::string name;              // in letters, digits, '-', '_' and '.'
+  std::filesystem::path folder;  // it lies there; others there have other names
+  friend bool operator==(const Package&, const Package&) = default;
+};
+
+// Returns the package that the library is in. A package is a folder below site-packages, a plug-in
+// in the folder `plugins` of such a package, or else a bundle (.bundle, .vst3), a folder with the
+// library's own name, or the library with those that it needs from its folder. A package below
+// site-packages whose libraries need CUDA code of another one is a part of that one. `present` is
+// what is loaded.
+Package package_of(const LoadedObject& library, const std::filesystem::path& file,
+                   const std::vector<LoadedObject>& present);
 
 }  // namespace ctxbroker::detail

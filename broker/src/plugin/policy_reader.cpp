@@ -150,6 +150,11 @@ void read_match(const Json& value, const Location& location, LibraryPattern& pat
                     "for any text, ? for one character and [abc] for one of these");
   }
   pattern.match = value.get<std::string>();
+  if (pattern.match.find_first_of("/*?[") != 0) {
+    location.refuse("\"" + pattern.match +
+                    "\" can match no library, because real paths begin with \"/\"; write \"*/" +
+                    pattern.match + "\"");
+  }
 }
 
 void read_tenant(const Json& value, const Location& location, LibraryPattern& pattern) {
@@ -159,6 +164,9 @@ void read_tenant(const Json& value, const Location& location, LibraryPattern& pa
                     " is no tenant's name; a name looks like com.example.name or torch and "
                     "consists of letters, digits, '-', '_' and '.'; \"*\" stands for a tenant for "
                     "each package");
+  }
+  if (pattern.tenant == "host") {
+    location.refuse("\"host\" stands for all code that belongs to no tenant; use another name");
   }
 }
 

@@ -160,6 +160,21 @@ TEST_P(BareThreadsTest, TenantsThatTakeTurnsOnAThreadFindTheirOwnLeasesCurrent) 
   EXPECT_EQ(put_off(), 0U) << "the thread has given both back";
 }
 
+// As a framework's thread does that calls back into another framework.
+TEST_P(BareThreadsTest, CodeOfAnotherTenantOnATenantsThreadWorksInItsOwnLease) {
+  const TempFolder folder;
+  std::filesystem::copy_file(test_library("bare_threads"), folder / "bare_threads_twin.so");
+  Tenant one = open("one"), other = open("other");
+  const AdoptedLibrary library = adopt(one), others = other.adopt(folder / "bare_threads_twin.so");
+  EXPECT_EQ(run(other, others, "keep"), CUDA_SUCCESS);
+  auto* const call_on_own_thread = symbol<int(int (*)())>(library, "call_on_own_thread");
+  for (const char* use : {"set_and_unset", "set_only", "push_and_pop"}) {
+    EXPECT_EQ(call_on_own_thread(symbol<int()>(others, use)), CUDA_SUCCESS) << use;
+  }
+  EXPECT_EQ(call_on_own_thread(symbol<int()>(others, "allocates_in_its_own")), CUDA_SUCCESS);
+  EXPECT_EQ(one.strikes() + other.strikes(), 0U);
+}
+
 // The stack of a fibre does not lead to the thread's start.
 TEST_P(BareThreadsTest, ThreadStaysTheHostsAfterACallOnAFibre) {
   Tenant tenant = open("generates"), neighbour = open("neighbour");

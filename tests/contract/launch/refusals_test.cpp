@@ -79,6 +79,13 @@ TEST_F(RunTest, WrongPolicyIsRefused) {
   write_bytes(folder / "p.json", R"({"schema": "ctxbroker.policy/1", "by_ip": {}})");
   expect_refused(run_program({"--policy", at("p.json")}, {"print=x"}), 125,
                  "by_ip: there is no such member");
+  const auto with = [&](const std::string& pattern) {
+    write_bytes(folder / "p.json",
+                R"({"schema": "ctxbroker.policy/1", "libraries": [)" + pattern + "]}");
+    return run_program({"--policy", at("p.json")}, {"print=x"});
+  };
+  expect_refused(with(R"({"match": "*/a.so", "tenant": "host"})"), 125, "belongs to no tenant");
+  expect_refused(with(R"({"match": "a.so", "tenant": "a"})"), 125, "write \"*/a.so\"");
 }
 
 TEST_F(RunTest, FileThatCannotBeWrittenIsRefused) {

@@ -7,8 +7,10 @@
 namespace ctxbroker::launch::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // The tenant's part of a report.
@@ -111,6 +113,28 @@ TEST_F(RunTest, EachMakesATenantOfEveryPackage) {
   EXPECT_EQ(ended.errors, "");
   tenant_in(report(), "painter");
   tenant_in(report(), "sculptor");
+}
+
+TEST_F(RunTest, PackagesOfOneNameAreTwoTenants) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> deeds{"use"};
+  for (const char* place : {"one", "two"}) {
+    fs::create_directories(folder / place / "site-packages" / "painter");
+    const std::string file = at(std::string(place) + "/site-packages/painter/core.so");
+    fs::copy_file(neighbour(), file);
+    deeds.push_back("allocate-by=" + file);
+  }
+  EXPECT_EQ(run_program({"--each", "--report", at("report.json")}, deeds).errors, "");
+  EXPECT_EQ(tenant_in(report(), "painter").at("held_bytes"), 4096);
+  EXPECT_EQ(tenant_in(report(), "painter-2").at("held_bytes"), 4096);
+}
+
+TEST_F(RunTest, TenantWithoutALeaseIsTold) {
+  const auto ended = run_program({"--tenant", "painter=*/launch_neighbour.so@green:100000"},
+                                 {"allocate-by=" + neighbour()});
+  EXPECT_THAT(ended.output, Not(HasSubstr("allocate: 0\n")));
+  EXPECT_THAT(ended.errors, AllOf(StartsWith("ctxb-run: the broker recorded "),
+                                  HasSubstr("painter: "), HasSubstr("100000")));
 }
 
 // The constructor's call is the process's first one, and the broker comes in it.

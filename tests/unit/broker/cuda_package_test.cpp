@@ -17,7 +17,7 @@ LoadedObject library(const std::string& path, std::vector<std::string> needed = 
 }
 
 std::string package(const std::string& path, const std::vector<LoadedObject>& present = {}) {
-  return package_of(library(path), path, present);
+  return package_of(library(path), path, present).name;
 }
 
 TEST(CudaPackageTest, FolderBelowSitePackagesIsAPackage) {
@@ -47,8 +47,8 @@ TEST(CudaPackageTest, PackageThatLinksAnothersCudaCodeIsPartOfIt) {
       library("/v/site-packages/torch/lib/libc10.so"),
       library("/v/site-packages/torchvision/_C.so", {"libc10.so", "libtorch_cuda.so"}),
       library("/v/site-packages/plain/_C.so", {"libc10.so"})};
-  EXPECT_EQ(package_of(present[2], present[2].path, present), "torch");
-  EXPECT_EQ(package_of(present[3], present[3].path, present), "plain");
+  EXPECT_EQ(package_of(present[2], present[2].path, present).name, "torch");
+  EXPECT_EQ(package_of(present[3], present[3].path, present).name, "plain");
 }
 
 TEST(CudaPackageTest, BundleAndOwnFolderArePackages) {
@@ -63,11 +63,11 @@ TEST(CudaPackageTest, LibrariesOfOneFolderThatNeedEachOtherAreAPackage) {
       library("/opt/p/libglow.so", {"libc.so.6"}),
       library("/opt/p/libblur_kernels.so", {"libblur_tables.so"}),
       library("/opt/p/libblur_tables.so"), library("/opt/q/libuser.so", {"libglow.so"})};
-  EXPECT_EQ(package_of(present[0], present[0].path, present), "blur");
-  EXPECT_EQ(package_of(present[1], present[1].path, present), "glow")
+  EXPECT_EQ(package_of(present[0], present[0].path, present).name, "blur");
+  EXPECT_EQ(package_of(present[1], present[1].path, present).name, "glow")
       << "a neighbour in the folder";
-  EXPECT_EQ(package_of(present[2], present[2].path, present), "blur");
-  EXPECT_EQ(package_of(present[3], present[3].path, present), "blur");
+  EXPECT_EQ(package_of(present[2], present[2].path, present).name, "blur");
+  EXPECT_EQ(package_of(present[3], present[3].path, present).name, "blur");
 }
 
 TEST(CudaPackageTest, LibrariesThatNeedEachOtherInARingAreAPackage) {
@@ -75,9 +75,9 @@ TEST(CudaPackageTest, LibrariesThatNeedEachOtherInARingAreAPackage) {
       library("/opt/p/libb.so", {"liba.so"}), library("/opt/p/liba.so", {"libb.so"}),
       library("/opt/p/libc.so"), library("/opt/p/libd.so", {"libc.so"})};
   for (const std::size_t index : {0, 1}) {
-    EXPECT_EQ(package_of(present[index], present[index].path, present), "a");
+    EXPECT_EQ(package_of(present[index], present[index].path, present).name, "a");
   }
-  EXPECT_EQ(package_of(present[2], present[2].path, present), "d");
+  EXPECT_EQ(package_of(present[2], present[2].path, present).name, "d");
 }
 
 TEST(CudaPackageTest, SystemsAndNvidiasLibrariesAreInNoPackage) {
