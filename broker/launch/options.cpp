@@ -21,7 +21,7 @@ constexpr const char* footer =
     "The driver refuses every call that would destroy what all libraries of the program share,\n"
     "such as cudaDeviceReset. With --policy, --tenant or --each, each tenant gets a lease of its\n"
     "own. Its resets then succeed, and change nothing for the others. The broker opens when the\n"
-    "program first calls the driver. A program that never does runs as it does alone.\n"
+    "program first calls the driver. If it never does, it runs as it would without ctxb-run.\n"
     "\n"
     "The exit code is the program's own. If ctxb-run does not start the program, or ends it\n"
     "before its first call of the driver, standard error says why, and the code is one of these:\n"
@@ -63,27 +63,27 @@ struct Raw {
 // Declares the options in front of the program.
 void declare(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--policy", options.policy,
-                 "JSON file that gives libraries to tenants, and leases, budgets and limits to the "
-                 "tenants")
+                 "JSON file that assigns libraries to tenants. It can also set the leases, budgets "
+                 "and limits of the tenants")
       ->type_name("FILE");
   app.add_option("--tenant", raw.tenants,
                  "Give the libraries whose real path matches PATTERN to the tenant NAME, such as "
                  "torch=*/torch/lib/*.so*. LEASE is auto, shared, private, green or green:N. "
                  "Repeat the option for more patterns. The first pattern that matches a library "
-                 "counts, and these come before those of the policy")
+                 "decides. Patterns of --tenant are tried before those of --policy")
       ->type_name("NAME=PATTERN[@LEASE]")
       ->allow_extra_args(false);
-  app.add_flag("--each", options.each,
-               "Make each package that brings CUDA code of its own a tenant");
+  app.add_flag("--each", options.each, "Make each package that contains CUDA code a tenant");
   app.add_option("--report", options.report,
                  "Write a report (JSON) to this file, and complete it when the program exits")
       ->type_name("FILE");
   app.add_option("--trace", options.trace,
                  "Write a timeline to this file when the program exits. ui.perfetto.dev opens it")
       ->type_name("FILE");
-  app.add_option("--log", raw.log,
-                 "Print the broker's records from this level on to standard error: debug, info, "
-                 "warning or error. Default: none")
+  app.add_option(
+         "--log", raw.log,
+         "Print the broker's records of this level and above to standard error: debug, info, "
+         "warning or error. Default: none")
       ->type_name("LEVEL");
   app.add_option("--driver", raw.driver,
                  "CUDA driver: nvidia, software, or auto (software where NVIDIA's has no device). "
