@@ -58,18 +58,19 @@ ClaimedLibraries::Opened& ClaimedLibraries::opened(const std::string& name) {
 }
 
 std::string ClaimedLibraries::name_for(const Package& package) {
-  const auto named = [&](const std::string& name) {
-    return std::find_if(packages_.begin(), packages_.end(),
-                        [&](const auto& one) { return one.second == name; });
+  const auto known = std::find_if(packages_.begin(), packages_.end(),
+                                  [&](const auto& one) { return one.first == package; });
+  if (known != packages_.end()) return known->second;
+  const auto is_taken = [&](const std::string& name) {
+    return std::any_of(packages_.begin(), packages_.end(),
+                       [&](const auto& one) { return one.second == name; });
   };
-  std::string name = package.name == "host" ? "package-host" : package.name;
-  const std::string wanted = name;
-  for (int number = 2;; ++number) {
-    const auto found = named(name);
-    if (found == packages_.end()) packages_.emplace_back(package, name);
-    if (found == packages_.end() || found->first == package) return name;
-    name = wanted + "-" + std::to_string(number);
-  }
+  // "host" is the host's own name.
+  const std::string wanted = package.name == "host" ? "package-host" : package.name;
+  std::string name = wanted;
+  for (int number = 2; is_taken(name); ++number) name = wanted + "-" + std::to_string(number);
+  packages_.emplace_back(package, name);
+  return name;
 }
 
 CodeClaims::Claim ClaimedLibraries::claimant(const LoadedObject& library,

@@ -348,10 +348,13 @@ TEST_P(ClaimedLibrariesTest, LibraryThatWasThereBeforeIsClaimedFromNowOn) {
 
 TEST_P(ClaimedLibrariesTest, EachPackageIsATenant) {
   const Copy alpha("attacks_dlsym", "site-packages/alpha/lib"),
-      alphas_own("attacks_linked", "site-packages/alpha.libs"),
       beta("attacks_proc_address", "site-packages/beta"), plain("attacks_worker");
+  const auto site_packages = alpha.path().parent_path().parent_path().parent_path();
+  const auto alphas_own = site_packages / "alpha.libs" / "attacks_linked.so";
+  std::filesystem::create_directory(alphas_own.parent_path());
+  std::filesystem::copy_file(test_library("attacks_linked"), alphas_own);
   open_with({{"*", "*"}});
-  const HostsLibrary of_alpha(alpha.path()), brought(alphas_own.path()), of_beta(beta.path()),
+  const HostsLibrary of_alpha(alpha.path()), brought(alphas_own), of_beta(beta.path()),
       alone(plain.path());
   for (const HostsLibrary* const one : {&of_alpha, &brought, &of_beta, &alone}) {
     EXPECT_NE(one->allocate(64), 0U);
