@@ -73,7 +73,8 @@ class Reader:
                             "PATH": f"{self.prefix}/bin:{pathlib.Path(nvcc).parent}:{os.environ['PATH']}",
                             # The Python package, with the installation's files in place of a wheel's.
                             "PYTHONPATH": str(source / "python"), "CTXBROKER_HOME": str(self.prefix)}
-        for name in ("CTXBROKER_PLUGIN_PATH", "CTXB_NVCC", "CMAKE_GENERATOR"):
+        # A line of Python's output that is written in pieces may have records between them.
+        for name in ("CTXBROKER_PLUGIN_PATH", "CTXB_NVCC", "CMAKE_GENERATOR", "PYTHONUNBUFFERED"):
             self.environment.pop(name, None)
         self.repository = scratch / "repository"
         self.repository.mkdir()
