@@ -25,7 +25,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
