@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "image/elf.hpp"
@@ -112,6 +113,13 @@ std::string package_named(std::string name) {
   return name;
 }
 
+// The path without links. The loader may know two parts of one package by different ways to it.
+fs::path resolved(const fs::path& path) {
+  std::error_code failed;
+  fs::path found = fs::weakly_canonical(path, failed);
+  return failed ? path : found;
+}
+
 // The folder below site-packages, or what lies in that folder's folder for plug-ins.
 std::optional<Package> python_package(const fs::path& file) {
   std::optional<Package> package;
@@ -168,7 +176,7 @@ Package package_of(const LoadedObject& library, const fs::path& file,
     for (const LoadedObject& one : present) {
       const bool is_needed =
           std::find(library.needed.begin(), library.needed.end(), one.name) != library.needed.end();
-      const auto other = is_needed ? python_package(one.path) : std::nullopt;
+      const auto other = is_needed ? python_package(resolved(one.path)) : std::nullopt;
       if (other && other != python && !is_in_no_package(one, one.path) && needs_cuda(one)) {
         return *other;
       }
@@ -186,7 +194,8 @@ Package package_of(const LoadedObject& library, const fs::path& file,
              std::find(one.needed.begin(), one.needed.end(), top.name) != one.needed.end();
     });
     const auto beside = [&](const std::string& path) {
-      return Package{as_name(short_name(fs::path(path).filename().native())), file.parent_path()};
+      return Package{as_name(short_name(fs::path(path).filename().native())),
+                     resolved(path).parent_path()};
     };
     if (user == present.end()) return beside(top.path);
     const auto before = [&](const LoadedObject* one) { return one->path == user->path; };

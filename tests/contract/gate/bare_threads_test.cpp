@@ -128,7 +128,7 @@ TEST_P(BareThreadsTest, ContextOfAClosedTenantIsRefusedToItsCode) {
   EXPECT_EQ(next.strikes(), 0U);
 }
 
-// As a Python program's thread does that uses PyTorch and CuPy.
+// A Python program that uses PyTorch and CuPy has such a thread.
 TEST_P(BareThreadsTest, TenantsThatTakeTurnsOnAThreadFindTheirOwnLeasesCurrent) {
   const TempFolder folder;
   const std::filesystem::path twin = folder.path() / "bare_threads_twin.so";
@@ -160,7 +160,7 @@ TEST_P(BareThreadsTest, TenantsThatTakeTurnsOnAThreadFindTheirOwnLeasesCurrent) 
   EXPECT_EQ(put_off(), 0U) << "the thread has given both back";
 }
 
-// As a framework's thread does that calls back into another framework.
+// A framework's thread may call back into another framework.
 TEST_P(BareThreadsTest, CodeOfAnotherTenantOnATenantsThreadWorksInItsOwnLease) {
   const TempFolder folder;
   std::filesystem::copy_file(test_library("bare_threads"), folder / "bare_threads_twin.so");

@@ -401,6 +401,13 @@ TEST_P(HungNeighbour, DISABLED_CallIsAnsweredInTime) {
       });
       hang();
       expect_in_time([&] { innocent->close(); });
+      // A shared lease has no context of its own that could be put off.
+      if (std::get<1>(GetParam()) == LeaseKind::shared && std::get<3>(GetParam())) {
+        const std::vector<PutOffMetrics> put_off = broker.metrics().put_off;
+        EXPECT_TRUE(std::any_of(put_off.begin(), put_off.end(), [](const PutOffMetrics& one) {
+          return one.tenant_name == "innocent" && one.what == "context";
+        }));
+      }
       hung.let_go();
       expect_nothing_put_off();
       break;

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "support/temp_folder.hpp"
 #include "support/test_library.hpp"
 
 namespace ctxbroker::detail {
@@ -49,6 +52,28 @@ TEST(CudaPackageTest, PackageThatLinksAnothersCudaCodeIsPartOfIt) {
       library("/v/site-packages/plain/_C.so", {"libc10.so"})};
   EXPECT_EQ(package_of(present[2], present[2].path, present).name, "torch");
   EXPECT_EQ(package_of(present[3], present[3].path, present).name, "plain");
+}
+
+// "lib64" of a virtual environment is a link to "lib".
+TEST(CudaPackageTest, LinkOnTheWayToAPackageMakesNoOtherPackage) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "lib/site-packages/torch");
+  std::filesystem::create_directory_symlink("lib", folder / "lib64");
+  const std::string real = std::filesystem::canonical(folder.path()).string() + "/lib",
+                    link = (folder / "lib64").string();
+  const std::vector<LoadedObject> present{
+      library(real + "/site-packages/torch/_C.so", {"libtorch_cuda.so"}),
+      library(link + "/site-packages/torch/libtorch_cuda.so", {"libcudart.so.13"})};
+  const Package torch{"torch", real + "/site-packages"};
+  EXPECT_EQ(package_of(present[0], present[0].path, present), torch);
+  EXPECT_EQ(package_of(present[1], real + "/site-packages/torch/libtorch_cuda.so", present), torch);
+}
+
+TEST(CudaPackageTest, PackagesOfOneNameLieInDifferentFolders) {
+  const std::string one = "/one/site-packages/painter/core.so",
+                    two = "/two/site-packages/painter/core.so";
+  EXPECT_EQ(package_of(library(one), one, {}), (Package{"painter", "/one/site-packages"}));
+  EXPECT_EQ(package_of(library(two), two, {}), (Package{"painter", "/two/site-packages"}));
 }
 
 TEST(CudaPackageTest, BundleAndOwnFolderArePackages) {
