@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 namespace ctxbroker::launch {
 namespace {
@@ -60,6 +62,23 @@ std::string tenants_text(const Json& policy) {
   return text;
 }
 
+// The tenants that the policy sets, and that no pattern can make. A policy of several hosts may set
+// tenants of theirs.
+std::vector<std::string> tenants_without_pattern(const Json& policy) {
+  std::vector<std::string> named, without;
+  if (policy.contains("libraries")) {
+    for (const Json& pattern : policy["libraries"]) named.push_back(pattern["tenant"]);
+  }
+  const auto is_named = [&](const std::string& tenant) {
+    return std::find(named.begin(), named.end(), tenant) != named.end();
+  };
+  if (is_named("*") || !policy.contains("by_id")) return without;  // packages get names later
+  for (const auto& [tenant, settings] : policy["by_id"].items()) {
+    if (!is_named(tenant)) without.push_back(tenant);
+  }
+  return without;
+}
+
 std::string children_text(const Settings& settings) {
   if (!settings.children) return "not covered, as --children=no says";
   return "covered, if they keep LD_PRELOAD, LD_LIBRARY_PATH and CTXBROKER_RUN, and are not "
@@ -92,6 +111,10 @@ std::string check_text(const Options& options, const Settings& settings, const P
   text += "children   " + children_text(settings) + "\n";
   text += "output     " + output_text(settings) + "\n";
   text += "limits     " + std::string(limits) + "\n";
+  for (const std::string& tenant : tenants_without_pattern(Json::parse(settings.policy))) {
+    text += "careful    the policy sets the tenant " + tenant +
+            ", but no pattern gives it a library, so those settings have no effect here\n";
+  }
   if (const std::string driver = driver_path_in(program.path); !driver.empty()) {
     text +=
         "careful    the program's file contains the path of a driver, and may open it past the "

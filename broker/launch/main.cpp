@@ -32,6 +32,7 @@ Settings make_settings(const Options& options) {
   settings.policy = make_policy(options);
   settings.report = output_path("--report", options.report);
   settings.trace = output_path("--trace", options.trace);
+  check_outputs(settings, options.policy);
   settings.log = options.log;
   settings.verbose = options.verbose;
   settings.driver = options.driver;

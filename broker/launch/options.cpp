@@ -229,6 +229,12 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     }
     refuse(error.what());
   }
+  for (const char* const file : {"--policy", "--report", "--trace"}) {
+    const CLI::Option& option = *app.get_option(file);
+    if (option.count() > 0 && option.as<std::string>().empty()) {
+      refuse(std::string(file) + ": the file's name is empty");
+    }
+  }
   options.log = severity_from(raw.log);
   options.driver = driver_from(raw.driver);
   options.children = children_from(raw.children);

@@ -107,6 +107,12 @@ const char* words_for(LeaseState state) {
   return "it works";
 }
 
+// The tenant has used up a budget or a limit, and the driver was not called for more. There is one
+// such record for each limit of a tenant.
+bool is_limit(const Note& note) {
+  return note.topic == "limit";
+}
+
 // The first strike that a record tells of.
 std::string first_strike(const RunFacts& facts, const std::string& tenant) {
   for (const Note& note : facts.notes) {
@@ -202,6 +208,7 @@ bool is_bare(const ShieldInfo& shield) {
 
 bool has_news(const RunFacts& facts) {
   if (!facts.error.empty() || first_error(facts) != nullptr) return true;
+  if (std::any_of(facts.notes.begin(), facts.notes.end(), is_limit)) return true;
   if (!facts.metrics) return facts.driver_called;
   const BrokerMetrics& metrics = *facts.metrics;
   return std::any_of(facts.shields.begin(), facts.shields.end(), is_bare) ||
@@ -238,6 +245,9 @@ std::string summary_text(const RunFacts& facts, bool all) {
                        one.library);
   }
   for (const TenantMetrics& tenant : facts.metrics->tenants) add_tenant(text, facts, tenant, all);
+  for (const Note& note : facts.notes) {
+    if (is_limit(note)) add_line(text, note.tenant + " reached " + note.text);
+  }
   if (const Note* const error = first_error(facts)) {
     const auto count = std::count_if(facts.notes.begin(), facts.notes.end(), is_error);
     add_line(text, "the broker recorded " + std::to_string(count) +

@@ -12,6 +12,7 @@
 
 #include "context/guard.hpp"
 #include "gate/code_map.hpp"
+#include "gate/common_libraries.hpp"
 #include "gate/tenant_code.hpp"
 #include "gate/thread_object.hpp"
 

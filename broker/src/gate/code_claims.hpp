@@ -26,9 +26,9 @@ class CodeClaims {
     bool yields = false;            // the host may still adopt the library for another tenant
     explicit operator bool() const noexcept { return tenant != nullptr; }
   };
-  // Says which tenant a library belongs to. `present` is what is loaded, with the library. Any
-  // thread, without a lock of the gate's; the thread may be inside the loader. Throws
-  // std::bad_alloc.
+  // Says which tenant a library belongs to. `present` is what is loaded, with the library and with
+  // the names of the files. Any thread, without a lock of the gate's; the thread may be inside the
+  // loader. Throws std::bad_alloc.
   virtual Claim claimant(const LoadedObject& library, const std::vector<LoadedObject>& present,
                          Meeting meeting) = 0;
 };

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "gate/brought_objects.hpp"
 #include "gate/code_claims.hpp"
 #include "gate/common_libraries.hpp"
 #include "gate/loaded_objects.hpp"
@@ -150,7 +151,7 @@ struct Present {
 // Asks the claims about libraries that the map does not know. Asks new claims alone about all
 // libraries, but for those that an open tenant has. The claims may open a tenant for the answer, so
 // no lock is held.
-Claimants ask_claims(Map& map, const std::vector<LoadedObject>& present, CodeClaims* fresh) {
+Claimants ask_claims(Map& map, std::vector<LoadedObject>& present, CodeClaims* fresh) {
   Claimants claimants;
   const auto claims = open_claims();
   if (claims->empty()) return claimants;
@@ -165,6 +166,7 @@ Claimants ask_claims(Map& map, const std::vector<LoadedObject>& present, CodeCla
       asked.push_back({&one, {fresh != nullptr, came_for(map, present, one) != nullptr}});
     }
   }
+  if (!asked.empty()) name_files(present);
   for (const auto& [one, meeting] : asked) {
     for (const auto& all : *claims) {
       if (fresh != nullptr && all.get() != fresh) continue;
@@ -239,37 +241,6 @@ void give_to_claimants(Map& map, const Present& present) {
     share_needed(map.objects, present.objects, *library, *claim.tenant);
   }
   publish(map);
-}
-
-// The object that was opened and those that came with it, are needed by these alone, and fit.
-// Objects before it in the list were opened by somebody else.
-template <typename Fits>
-std::vector<const LoadedObject*> brought(const std::vector<LoadedObject>& present,
-                                         const LoadedObject& opened, const Fits& fits) {
-  std::vector<const LoadedObject*> all{&opened};
-  const auto is_of_these = [&](const LoadedObject& one) {
-    return std::find(all.begin(), all.end(), &one) != all.end();
-  };
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (const LoadedObject& one : present) {
-      const bool is_one = &one > &opened && !is_starter(one) && fits(one);
-      if (is_one && needs(*all[i], one) && !is_of_these(one)) all.push_back(&one);
-    }
-  }
-  const auto is_needed_by_others = [&](const LoadedObject* one) {
-    return one != &opened &&
-           std::any_of(present.begin(), present.end(), [&](const LoadedObject& user) {
-             return needs(user, *one) && !is_of_these(user);
-           });
-  };
-  for (std::size_t before = 0; before != all.size();) {
-    before = all.size();
-    std::vector<const LoadedObject*> left;
-    std::copy_if(all.begin(), all.end(), std::back_inserter(left),
-                 [&](const LoadedObject* one) { return !is_needed_by_others(one); });
-    all = std::move(left);
-  }
-  return all;
 }
 
 // The object that holds that address was opened by the tenant's code.
@@ -397,12 +368,6 @@ bool has_run_path(const GatedTenant& tenant) {
   return false;
 }
 
-const void* address_in(void* library) noexcept {
-  link_map* object = nullptr;
-  const bool known = dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 && object != nullptr;
-  return known ? object->l_ld : nullptr;
-}
-
 CodeChange::CodeChange(GatedTenant& tenant, Way way, const std::string& path)
     : tenant_(tenant), way_(way), loading_(map().loading) {
   Map& process = map();
@@ -468,27 +433,6 @@ bool has_code(const GatedTenant& tenant) noexcept {
   const std::shared_lock lock(process.lock);
   return std::any_of(process.objects.begin(), process.objects.end(),
                      [&](const Object& one) { return one.tenant == &tenant; });
-}
-
-namespace {
-
-// The map may be older than the library.
-template <typename Fits>
-bool is_code_of_any(const void* address, Fits&& fits) {
-  const auto at = reinterpret_cast<std::uintptr_t>(address);
-  const std::vector<LoadedObject> present = loaded_objects();
-  return std::any_of(present.begin(), present.end(),
-                     [&](const LoadedObject& one) { return holds(one, at) && fits(one); });
-}
-
-}  // namespace
-
-bool is_hosts_code(const void* address) {
-  return is_code_of_any(address, [](const LoadedObject& one) { return !calls_for_others(one); });
-}
-
-bool is_code_that_calls_for_others(const void* address) {
-  return is_code_of_any(address, calls_for_others);
 }
 
 namespace {

@@ -78,15 +78,6 @@ struct RunningCode {
   bool is_known = false;
 };
 RunningCode running_code(const void* address) noexcept;
-// Whether the code there is the host's, and calls the driver only if the host wants that. False for
-// libraries that call whatever function anybody gives them: those of C and C++, and the driver.
-// Also false for code of no library. The code is no tenant's. Throws std::bad_alloc. Any thread.
-bool is_hosts_code(const void* address);
-// The code there is of such a library. Throws std::bad_alloc. Any thread.
-bool is_code_that_calls_for_others(const void* address);
-// An address inside the library that dlopen returned.
-const void* address_in(void* library) noexcept;
-
 // The libraries that are this tenant's alone. Throws std::bad_alloc. Any thread.
 std::vector<Extent> code_of(const GatedTenant& tenant);
 bool has_code(const GatedTenant& tenant) noexcept;  // any thread

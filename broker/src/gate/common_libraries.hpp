@@ -12,4 +12,10 @@ bool is_starter(const LoadedObject& object) noexcept;
 // expires, the process exits.
 bool calls_for_others(const LoadedObject& object) noexcept;
 
+// Returns whether the code there is of such a library. Throws std::bad_alloc. Any thread.
+bool is_code_that_calls_for_others(const void* address);
+// Returns whether the code there is of another library or the program's. That calls the driver only
+// if the host wants it, unless it is a tenant's. Throws std::bad_alloc. Any thread.
+bool is_hosts_code(const void* address);
+
 }  // namespace ctxbroker::detail

@@ -230,15 +230,18 @@ void GatedTenant::strike(const char* function, const char* what) noexcept {
   if (source_ != nullptr) detail::strike(identity(), nullptr, function, what);
 }
 
-void GatedTenant::log(Severity severity, std::string_view function, const char* what) noexcept {
+void GatedTenant::log(Severity severity, std::string_view function, const char* what,
+                      const char* topic) noexcept {
   const std::shared_lock lock(source_lock_);
   if (source_ == nullptr) return;
-  identity().log(severity, "gate", [&] { return std::string(function) + ": " + what; });
+  identity().log(severity, topic, [&] { return std::string(function) + ": " + what; });
 }
 
-void GatedTenant::log_once(std::string_view function, const char* what,
-                           Severity severity) noexcept {
-  if (is_open() && identity().repeats.count(function, {}) == 1) log(severity, function, what);
+void GatedTenant::log_once(std::string_view function, const char* what, Severity severity,
+                           const char* topic) noexcept {
+  if (is_open() && identity().repeats.count(function, {}) == 1) {
+    log(severity, function, what, topic);
+  }
 }
 
 GatedTenant& gated_tenant(const std::shared_ptr<const TenantIdentity>& identity) {

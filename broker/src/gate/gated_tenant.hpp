@@ -298,10 +298,11 @@ class GatedTenant {
   // Records a breach, unless the tenant is closed.
   void strike(const char* function, const char* what) noexcept;
   // Writes a record about the tenant, which counts as no strike.
-  void log(Severity severity, std::string_view function, const char* what) noexcept;
+  void log(Severity severity, std::string_view function, const char* what,
+           const char* topic = "gate") noexcept;
   // Once per `function`.
-  void log_once(std::string_view function, const char* what,
-                Severity severity = Severity::info) noexcept;
+  void log_once(std::string_view function, const char* what, Severity severity = Severity::info,
+                const char* topic = "gate") noexcept;
 
  private:
   template <typename Answer, typename... Parameters, typename... Arguments>

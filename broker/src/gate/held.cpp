@@ -111,12 +111,12 @@ void log_used_up(GatedTenant& tenant, Limit limit, std::uint64_t more) noexcept 
   char text[300];
   std::snprintf(text, sizeof text,
                 "the tenant's code may hold %llu %s through the driver and holds %llu; %llu more "
-                "were refused. The host can raise the limit in TenantOptions, and the user in a "
-                "policy file",
+                "were refused. A policy file sets this limit by its name, and the host does in "
+                "TenantOptions",
                 static_cast<unsigned long long>(budget.limit()), row.what,
                 static_cast<unsigned long long>(budget.held()),
                 static_cast<unsigned long long>(more));
-  tenant.log_once(row.name, text, Severity::warning);
+  tenant.log_once(row.name, text, Severity::warning, "limit");
 }
 
 bool take_share(GatedTenant& tenant, Holding& holding) noexcept {

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gate/loaded_objects.hpp"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <span>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace ctxbroker::detail {
@@ -73,6 +82,27 @@ int count(dl_phdr_info* info, std::size_t bytes, void* given) noexcept {
   return 1;  // every object has the same numbers
 }
 
+// A file's part in the process.
+struct Mapping {
+  std::uintptr_t end;
+  std::string file;
+};
+using Mappings = std::map<std::uintptr_t, Mapping>;  // by where they begin
+
+// Takes "7f00-7f10 r--p 00000000 fe:01 123    /path" apart. Memory that is no file's has no path.
+void add_mapping(std::string_view line, Mappings& mappings) {
+  constexpr std::string_view gone = " (deleted)";
+  const std::size_t path = line.find('/');
+  std::uintptr_t begin = 0, end = 0;
+  const char* const last = line.data() + line.size();
+  const auto first = std::from_chars(line.data(), last, begin, 16);
+  if (path == std::string_view::npos || first.ptr == last) return;
+  if (std::from_chars(first.ptr + 1, last, end, 16).ec != std::errc()) return;
+  line.remove_prefix(path);
+  if (line.ends_with(gone)) line.remove_suffix(gone.size());
+  mappings.try_emplace(begin, Mapping{end, std::string(line)});
+}
+
 }  // namespace
 
 Extent extent_of(const dl_phdr_info& object) noexcept {
@@ -103,6 +133,12 @@ Extent extent_at(const void* address) noexcept {
   return search.found;
 }
 
+const void* address_in(void* library) noexcept {
+  link_map* object = nullptr;
+  const bool known = dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 && object != nullptr;
+  return known ? object->l_ld : nullptr;
+}
+
 bool needs(const LoadedObject& user, const LoadedObject& one) noexcept {
   return std::find(user.needed.begin(), user.needed.end(), one.name) != user.needed.end();
 }
@@ -113,6 +149,25 @@ std::vector<LoadedObject> loaded_objects(unsigned long long* changes) {
   if (listing.failed) std::rethrow_exception(listing.failed);
   if (changes != nullptr) *changes = listing.changes;
   return std::move(listing.all);
+}
+
+void name_files(std::vector<LoadedObject>& objects) {
+  Mappings mappings;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) add_mapping(line, mappings);
+  for (LoadedObject& one : objects) {
+    const auto after = mappings.upper_bound(one.begin);  // an object begins anywhere in a page
+    if (one.path.find('/') == std::string::npos || after == mappings.begin()) continue;
+    const Mapping& mapping = std::prev(after)->second;
+    if (one.begin < mapping.end) one.file = mapping.file;
+  }
+}
+
+std::string real_file(const LoadedObject& object) {
+  if (!object.file.empty()) return object.file;
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::weakly_canonical(object.path, error);
+  return error ? object.path : real.native();
 }
 
 unsigned long long changes_so_far() noexcept {

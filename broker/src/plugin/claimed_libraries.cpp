@@ -23,17 +23,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file itself, whatever links lead to it. As the loader has it where there is no such file.
-fs::path real_path(const std::string& path) {
-  std::error_code error;
-  fs::path real = fs::canonical(path, error);
-  return error ? fs::path(path) : real;
-}
-
 // The broker's own libraries lie in one folder and below it.
 bool is_of_the_broker(const fs::path& file) {
-  static const fs::path& own = *new fs::path(  // threads ask until the process ends
-      real_path(beside_this_library("ctxbroker/ctxbroker_gate.so").native()).parent_path());
+  const auto folder = [] {
+    const fs::path gate = beside_this_library("ctxbroker/ctxbroker_gate.so");
+    std::error_code error;
+    const fs::path real = fs::canonical(gate, error);
+    return (error ? gate : real).parent_path();
+  };
+  static const fs::path& own = *new fs::path(folder());  // threads ask until the process ends
   return file.parent_path() == own || file.filename().native().starts_with("libctxbroker");
 }
 
@@ -81,7 +79,7 @@ CodeClaims::Claim ClaimedLibraries::claimant(const LoadedObject& library,
       calls_for_others(library)) {
     return {};
   }
-  const fs::path file = real_path(library.path);
+  const fs::path file = real_file(library);
   if (is_of_the_broker(file)) return {};
   std::string tenant;
   Package package;

@@ -7,7 +7,6 @@
 #include <iterator>
 #include <optional>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "image/elf.hpp"
@@ -113,13 +112,6 @@ std::string package_named(std::string name) {
   return name;
 }
 
-// The path without links. The loader may know two parts of one package by different ways to it.
-fs::path resolved(const fs::path& path) {
-  std::error_code failed;
-  fs::path found = fs::weakly_canonical(path, failed);
-  return failed ? path : found;
-}
-
 // The folder below site-packages, or what lies in that folder's folder for plug-ins.
 std::optional<Package> python_package(const fs::path& file) {
   std::optional<Package> package;
@@ -174,10 +166,10 @@ Package package_of(const LoadedObject& library, const fs::path& file,
   if (const auto python = python_package(file)) {
     // What links another package's code works on that package's streams and memory.
     for (const LoadedObject& one : present) {
-      const bool is_needed =
-          std::find(library.needed.begin(), library.needed.end(), one.name) != library.needed.end();
-      const auto other = is_needed ? python_package(resolved(one.path)) : std::nullopt;
-      if (other && other != python && !is_in_no_package(one, one.path) && needs_cuda(one)) {
+      if (!needs(library, one)) continue;
+      const std::string beside = real_file(one);
+      const auto other = python_package(beside);
+      if (other && other != python && !is_in_no_package(one, beside) && needs_cuda(one)) {
         return *other;
       }
     }
@@ -185,28 +177,29 @@ Package package_of(const LoadedObject& library, const fs::path& file,
   if (auto package = folder_of_package(file)) return *std::move(package);
   // Goes up to the library that nothing else in the folder needs. In a ring it is the first of them
   // by its path.
-  const std::string folder = fs::path(library.path).parent_path().native();
-  std::vector<const LoadedObject*> line{&library};
+  const fs::path folder = file.parent_path();
+  const auto named_for = [&](const fs::path& one) {
+    return Package{as_name(short_name(one.filename().native())), folder};
+  };
+  std::vector<std::pair<const LoadedObject*, fs::path>> line{{&library, file}};
   for (;;) {
-    const LoadedObject& top = *line.back();
+    const auto& [top, path] = line.back();
+    fs::path above;
     const auto user = std::find_if(present.begin(), present.end(), [&](const LoadedObject& one) {
-      return one.path != top.path && fs::path(one.path).parent_path().native() == folder &&
-             std::find(one.needed.begin(), one.needed.end(), top.name) != one.needed.end();
+      if (!needs(one, *top)) return false;
+      above = real_file(one);
+      return above != path && above.parent_path() == folder;
     });
-    const auto beside = [&](const std::string& path) {
-      return Package{as_name(short_name(fs::path(path).filename().native())),
-                     resolved(path).parent_path()};
-    };
-    if (user == present.end()) return beside(top.path);
-    const auto before = [&](const LoadedObject* one) { return one->path == user->path; };
-    const auto ring = std::find_if(line.begin(), line.end(), before);
+    if (user == present.end()) return named_for(path);
+    const auto ring = std::find_if(line.begin(), line.end(),
+                                   [&](const auto& one) { return one.second == above; });
     if (ring == line.end()) {
-      line.push_back(&*user);
+      line.emplace_back(&*user, above);
       continue;
     }
-    const auto first = std::min_element(
-        ring, line.end(), [](const auto* a, const auto* b) { return a->path < b->path; });
-    return beside((*first)->path);
+    return named_for(std::min_element(ring, line.end(), [](const auto& a, const auto& b) {
+                       return a.second < b.second;
+                     })->second);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "gate/code_map.hpp"
+#include "gate/common_libraries.hpp"
 #include "gate/thread_object.hpp"
 #include "process/read_word.hpp"
 

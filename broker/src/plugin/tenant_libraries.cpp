@@ -6,6 +6,7 @@
 
 #include "ctxbroker/error.hpp"
 #include "gate/code_map.hpp"
+#include "gate/loaded_objects.hpp"
 #include "gate/tenant_imports.hpp"
 #include "ledger/ledger.hpp"
 #include "observe/crash_report.hpp"

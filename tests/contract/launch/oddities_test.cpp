@@ -46,6 +46,23 @@ TEST_F(RunTest, ConstructorMayOpenAnotherTenantsLibrary) {
   }
 }
 
+// The program opens it by a path that leads to another tenant's file when the gate first meets it.
+TEST_F(RunTest, LibraryIsTheTenantsOfItsOwnFileAfterAChangeOfTheWorkingFolder) {
+  for (const char* const name : {"first", "second"}) {
+    fs::create_directory(folder / name);
+    fs::copy_file(neighbour(), folder / name / "one.so");
+  }
+  const auto ended = run_program({"--tenant", "mine=*/first/one.so", "--tenant",
+                                  "theirs=*/second/one.so", "--report", at("report.json")},
+                                 {"go-to=" + at("first"), "open=./one.so", "go-to=" + at("second"),
+                                  "use", "reset-by=" + at("first/one.so"), "look"});
+  EXPECT_EQ(ended.output, "use: 0\nreset_device: 0\nmemory: whole\n");
+  const auto json = report();
+  ASSERT_THAT(json.at("libraries"), SizeIs(1));
+  EXPECT_EQ(json.at("libraries").at(0).at("tenant_name"), "mine");
+  EXPECT_EQ(json.at("libraries").at(0).at("path"), at("first/one.so"));
+}
+
 // Libraries that are opened later share what the C library keeps for thread-local data.
 TEST_F(RunTest, ProgramThatHasNoRoomForThreadLocalDataEndsAndIsToldTheRemedy) {
   fs::create_directory(folder / "tls");

@@ -93,6 +93,23 @@ TEST_F(RunTest, FileThatCannotBeWrittenIsRefused) {
                  "there is no folder " + at("no"));
   expect_refused(run_program({"--trace", folder.path().string()}, {"print=x"}), 125,
                  "it is a folder");
+  expect_refused(run_program({"--report", ""}, {"print=x"}), 125, "the file's name is empty");
+}
+
+TEST_F(RunTest, FileThatIsWrittenOverAnotherOneOfTheRunIsRefused) {
+  const std::string policy = R"({"schema": "ctxbroker.policy/1"})";
+  write_bytes(folder / "p.json", policy);
+  std::filesystem::create_symlink("p.json", folder / "link.json");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong{
+      {{"--policy", at("p.json"), "--report", at("p.json")}, "it is the file of --policy too"},
+      {{"--policy", at("p.json"), "--trace", at("link.json")}, "it is the file of --policy too"},
+      {{"--report", at("r.json"), "--trace", at("x/../r.json")}, "it is the file of --report too"}};
+  std::filesystem::create_directory(folder / "x");
+  for (const auto& [options, why] : wrong) {
+    expect_refused(run_program(options, {"print=x"}), 125, why);
+  }
+  EXPECT_EQ(read_bytes(folder / "p.json"), policy);
+  EXPECT_THAT(folder.names(), testing::ElementsAre("link.json", "p.json", "x"));
 }
 
 // An installation of which a part is missing. Links would lead back to the whole one.

@@ -137,6 +137,23 @@ TEST_F(RunTest, TenantWithoutALeaseIsTold) {
                                   HasSubstr("painter: "), HasSubstr("100000")));
 }
 
+TEST_F(RunTest, BudgetThatIsUsedUpIsTold) {
+  const auto with = [&](const std::string& budget) {
+    write_bytes(
+        folder / "p.json",
+        R"({"schema": "ctxbroker.policy/1", "by_id": {"painter": {"driver_memory_budget": )" +
+            budget + "}}}");
+    return run_program({"--policy", at("p.json"), "--tenant", "painter=*/launch_neighbour.so"},
+                       {"allocate-by=" + neighbour(), "allocate-by=" + neighbour()});
+  };
+  const auto ended = with("5000");
+  EXPECT_EQ(ended.output, "allocate: 0\nallocate: 2\n");
+  EXPECT_THAT(ended.errors,
+              AllOf(StartsWith("ctxb-run: painter reached driver_memory_budget: "),
+                    HasSubstr("may hold 5000 bytes of device memory"), HasSubstr("policy file")));
+  EXPECT_EQ(with("10000").errors, "");
+}
+
 // The constructor's call is the process's first one, and the broker comes in it.
 TEST_F(RunTest, LibraryThatCallsInItsConstructorIsATenant) {
   const std::string at_load = neighbour("launch_neighbour_at_load");
@@ -166,6 +183,20 @@ TEST_F(RunTest, CheckListsTheTenants) {
   EXPECT_THAT(ended.output, HasSubstr("tenants    painter, lease private: */a.so\n           one "
                                       "for each package that brings CUDA code of its own, lease "
                                       "auto\n"));
+}
+
+TEST_F(RunTest, CheckNamesTenantsOfThePolicyThatNoPatternMakes) {
+  write_bytes(folder / "p.json", R"({"schema": "ctxbroker.policy/1",
+      "libraries": [{"match": "*/a.so", "tenant": "painter"}],
+      "by_id": {"painter": {"lease": "private"}, "pianter": {"driver_memory_budget": 1}}})");
+  const auto output = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"--check", "--policy", at("p.json")});
+    options.push_back(program());
+    return run(options).output;
+  };
+  EXPECT_THAT(output({}), AllOf(HasSubstr("the policy sets the tenant pianter, but no pattern"),
+                                Not(HasSubstr("sets the tenant painter,"))));
+  EXPECT_THAT(output({"--each"}), Not(HasSubstr("but no pattern"))) << "a package may be called so";
 }
 
 }  // namespace
