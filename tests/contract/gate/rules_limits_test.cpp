@@ -123,7 +123,7 @@ TEST_P(EachLimitTest, CreationBeyondTheLimitIsRefused) {
     EXPECT_EQ(thing.make(&made[0]), CUDA_SUCCESS) << "what was ended makes room";
     EXPECT_EQ(thing.make(&made[2]), CUDA_ERROR_OUT_OF_MEMORY);
   });
-  EXPECT_THAT(said(), Contains(AllOf(HasSubstr(std::string("gate: driver_limits.") + thing.name),
+  EXPECT_THAT(said(), Contains(AllOf(HasSubstr(std::string("limit: driver_limits.") + thing.name),
                                      HasSubstr("may hold " + std::to_string(2 * thing.each)),
                                      HasSubstr("holds " + std::to_string(2 * thing.each)),
                                      HasSubstr("TenantOptions"), HasSubstr("policy file"))));
