@@ -35,7 +35,7 @@ CUresult end_range(const Holding& holding) noexcept {
 // As often as it was retained.
 CUresult end_physical(const Holding& holding) noexcept {
   CUresult status = end<"cuMemRelease", CUmemGenericAllocationHandle>(holding);
-  for (std::uint64_t i = 0; i < holding.extent && status == CUDA_SUCCESS; ++i) {
+  for (std::uint64_t i = 0; i < holding.more_holds && status == CUDA_SUCCESS; ++i) {
     status = end<"cuMemRelease", CUmemGenericAllocationHandle>(holding);
   }
   return status;

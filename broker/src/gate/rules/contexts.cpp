@@ -2,6 +2,7 @@
 // Contexts: which one is current on a thread, those that tenants make, and what belongs to one. For
 // a tenant, "the primary" is its own lease. A call that the driver refuses borrows nothing.
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -209,19 +210,39 @@ struct CreatesContext {
   }
 };
 
+// ---- ends of contexts ---------------------------------------------------------------------------
+
+using Detach = DriverFunction<"cuCtxDetach", CUresult(CUcontext)>;
+
+// Makes the driver's call that ends the context, and with it the captures of its streams.
+template <typename Real>
+CUresult end_with_captures(CUcontext context) noexcept {
+  OpenCaptures::all().ended_with(context);
+  return Real::call(context);
+}
+
 // All that was made in a context ends with it. It is forgotten first, as in end_forgotten.
-template <typename End>
-CUresult end_with_all_in_it(GatedTenant& tenant, CUcontext context, End&& end) noexcept {
+template <typename Real>
+CUresult end_with_all_in_it(GatedTenant& tenant, CUcontext context) noexcept {
   std::vector<Holding> inside;
   try {
     inside = ledger().take_context(tenant.holder(), handle_value(context));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is not given back twice:
   }                                  // the driver knows the handles no more
-  OpenCaptures::all().ended_with(context);
   for (const Holding& one : inside) forget_stream(one.kind, one.handle);
-  const CUresult status = end();
+  const CUresult status = end_with_captures<Real>(context);
   for (const Holding& one : inside) settle_end(one, status);
   return status;
+}
+
+// For a call that is taken for the host's: as refuse_nobody, also for the context of a lease, which
+// is in no ledger.
+std::optional<CUresult> refuse_nobodys_end(const Caller& caller, const char* function,
+                                           CUcontext context) noexcept {
+  const std::uint64_t value = handle_value(context);
+  GatedTenant* const holder = holder_of_context(context);
+  return holder != nullptr ? refuse_nobody(caller, function, Kind::context, value, *holder)
+                           : refuse_nobody(caller, function, Kind::context, value);
 }
 
 // The driver pops a current context that is destroyed.
@@ -230,34 +251,86 @@ struct DestroysContext {
   using Real = DriverFunction<name, CUresult(CUcontext)>;
   static CUresult call(CUcontext context) noexcept {
     const Caller caller = enter_rule<Real>();
+    const std::uint64_t value = handle_value(context);
     if (context == nullptr) return Real::call(context);
     current_may_have_changed();
     if (caller.tenant == nullptr) {
-      const std::uint64_t value = handle_value(context);
-      if (GatedTenant* const holder = holder_of_context(context)) {
-        const auto refused = refuse_nobody(caller, Real::symbol, Kind::context, value, *holder);
-        if (refused) return *refused;
-      }
-      return end_by_host(caller, Real::symbol, Kind::context, value, [&] {
-        OpenCaptures::all().ended_with(context);
-        return Real::call(context);
-      });
+      const auto refused = refuse_nobodys_end(caller, Real::symbol, context);
+      if (refused) return *refused;
+      return end_by_host(caller, Real::symbol, Kind::context, value,
+                         [&] { return end_with_captures<Real>(context); });
     }
-    return end_held(*caller.tenant, Real::symbol, Kind::context, handle_value(context), [&] {
-      return end_with_all_in_it(*caller.tenant, context, [&] { return Real::call(context); });
-    });
+    return end_held(*caller.tenant, Real::symbol, Kind::context, value,
+                    [&] { return end_with_all_in_it<Real>(*caller.tenant, context); });
   }
 };
 
-// Counts one more use of the current context. A tenant may do that to a context that it made.
+// ---- uses of contexts ---------------------------------------------------------------------------
+
+// The driver counts the uses of a context: cuCtxAttach adds one, and cuCtxDetach takes one away and
+// ends the context with the last. The ledger counts those of tenants' contexts beside it, as
+// `more_holds`. This is locked while both change. The driver waits for nothing there.
+constinit std::mutex uses_mutex;
+
+// The tenants' context that the caller may attach or detach. The host may do that to any. Nothing:
+// it is none of theirs.
+std::optional<Holding> find_context(const Caller& caller, std::uint64_t context) noexcept {
+  if (caller.tenant == nullptr) return ledger().find(Kind::context, context);
+  auto held = ledger().find(Kind::context, context, caller.tenant->holder());
+  if (held) return held;
+  GatedTenant* const other = other_holder(*caller.tenant, Kind::context, context);
+  return other != nullptr ? ledger().find(Kind::context, context, other->holder()) : std::nullopt;
+}
+
+// Counts one more use of the current context.
 using Attach = DriverFunction<"cuCtxAttach", CUresult(CUcontext*, unsigned)>;
 CUresult attach(CUcontext* context, unsigned flags) noexcept {
   const Caller caller = enter_rule<Attach>();
   const auto current = handle_value(current_context());
-  if (caller.tenant == nullptr || ledger().holds(caller.tenant->holder(), Kind::context, current)) {
-    return Attach::call(context, flags);
+  std::unique_lock lock(uses_mutex);
+  const auto held = find_context(caller, current);
+  if (caller.tenant != nullptr && !held) {
+    lock.unlock();
+    return refuse_end(*caller.tenant, Attach::symbol, Kind::context, current);
   }
-  return refuse_end(*caller.tenant, Attach::symbol, Kind::context, current);
+  const CUresult status = Attach::call(context, flags);
+  if (status == CUDA_SUCCESS && held) {
+    ledger().count_reference(Kind::context, current, held->holder);
+  }
+  return status;
+}
+
+CUresult detach(CUcontext context) noexcept {
+  const Caller caller = enter_rule<Detach>();
+  const std::uint64_t value = handle_value(context);
+  const auto end = [&] { return Detach::call(context); };
+  if (context == nullptr) return end();
+  current_may_have_changed();
+  if (caller.tenant == nullptr) {
+    const auto refused = refuse_nobodys_end(caller, Detach::symbol, context);
+    if (refused) return *refused;
+  }
+  std::unique_lock lock(uses_mutex);
+  auto held = find_context(caller, value);
+  if (held && held->more_holds != 0) {
+    const CUresult status = end();
+    if (status == CUDA_SUCCESS) {
+      ledger().remove_reference(Kind::context, value, held->holder);
+    }
+    return status;
+  }
+  // The last use: from here on, nobody can attach it.
+  if (held) held = ledger().remove(Kind::context, value, held->holder);
+  lock.unlock();
+  if (caller.tenant == nullptr) {
+    const CUresult status = end_with_captures<Detach>(context);
+    if (held) settle_end(*held, status);
+    return status;
+  }
+  if (!held) return refuse_end(*caller.tenant, Detach::symbol, Kind::context, value);
+  GatedTenant* const other = gated_tenant_of(held->holder.tenant);
+  GatedTenant& holder = other != nullptr ? *other : *caller.tenant;
+  return end_forgotten(holder, *held, [&] { return end_with_all_in_it<Detach>(holder, context); });
 }
 
 using SetLimit = DriverFunction<"cuCtxSetLimit", CUresult(CUlimit, std::size_t)>;
@@ -369,7 +442,7 @@ constexpr RuleRow context_rows[] = {
     row<CreatesContext<"cuVDPAUCtxCreate_v2", 1, unsigned, CUdevice, unsigned, void*>>(),
     row<DestroysContext<"cuCtxDestroy">>(),
     row<DestroysContext<"cuCtxDestroy_v2">>(),
-    row<DestroysContext<"cuCtxDetach">>(),
+    rule<Detach, detach>(),
     rule<Attach, attach>(),
     rule<MakeGreen, make_green>(),
     rule<DestroyGreen, destroy_green>(),
