@@ -214,14 +214,24 @@ struct CreatesContext {
 
 using Detach = DriverFunction<"cuCtxDetach", CUresult(CUcontext)>;
 
-// Makes the driver's call that ends the context, and with it the captures of its streams.
-template <typename Real>
-CUresult end_with_captures(CUcontext context) noexcept {
-  OpenCaptures::all().ended_with(context);
-  return Real::call(context);
+// Returns whether the calling thread can work in the context, which it has current.
+bool is_usable_here(CUcontext context) noexcept {
+  CUdevice device = -1;
+  return current_context() == context && CurrentDevice::call(&device) == CUDA_SUCCESS;
 }
 
-// All that was made in a context ends with it. It is forgotten first, as in end_forgotten.
+// Makes the driver's call that ends the context, and with it the captures of its streams. The host
+// may have attached a context of its own, and a detach takes one use away then.
+template <typename Real>
+CUresult end_with_captures(CUcontext context) noexcept {
+  const EndingCaptures captures(context);
+  const CUresult status = Real::call(context);
+  const bool is_one_use = std::is_same_v<Real, Detach> && is_usable_here(context);
+  captures.settle(is_ended(status) && !is_one_use);
+  return status;
+}
+
+// All that was made in a context ends with it. The ledger forgets it first, as in end_forgotten.
 template <typename Real>
 CUresult end_with_all_in_it(GatedTenant& tenant, CUcontext context) noexcept {
   std::vector<Holding> inside;
@@ -229,9 +239,14 @@ CUresult end_with_all_in_it(GatedTenant& tenant, CUcontext context) noexcept {
     inside = ledger().take_context(tenant.holder(), handle_value(context));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is not given back twice:
   }                                  // the driver knows the handles no more
-  for (const Holding& one : inside) forget_stream(one.kind, one.handle);
+  const std::uint64_t failures = failed_work_count();
   const CUresult status = end_with_captures<Real>(context);
-  for (const Holding& one : inside) settle_end(one, status);
+  for (const Holding& one : inside) {
+    if (one.kind == Kind::stream && is_ended(status)) {
+      forget_failed_work(reinterpret_cast<CUstream>(one.handle), failures);
+    }
+    settle_end(one, status);
+  }
   return status;
 }
 
