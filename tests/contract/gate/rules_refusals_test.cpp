@@ -196,5 +196,31 @@ TEST_F(RefusalsTest, FailureInAStreamIsToldAfterARefusedDestroy) {
   });
 }
 
+// ---- what a tenant has learned ------------------------------------------------------------------
+
+// A program that has the process to itself finds the primary inactive then.
+TEST_F(RefusalsTest, PrimaryStaysInactiveWhenTheDriverDoesNotMakeItCurrent) {
+  CTXB_SKIP_UNLESS_IT_REFUSES();
+  for (const LeaseKind kind : {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green}) {
+    Tenant tenant = open(broker, "asks", kind);
+    tenant.run(0, [&] {
+      const auto is_active = [] {
+        unsigned flags = 0;
+        int active = -1;
+        check_driver_call("cuDevicePrimaryCtxGetState", CUdevice{0}, &flags, &active);
+        return active;
+      };
+      CUcontext primary = nullptr, popped = nullptr;
+      check_driver_call("cuDevicePrimaryCtxRetain", &primary, CUdevice{0});
+      check_driver_call("cuDevicePrimaryCtxRelease_v2", CUdevice{0});
+      expect_refused("cuCtxPushCurrent_v2", primary);
+      EXPECT_EQ(is_active(), 0);
+      EXPECT_EQ(driver_call("cuCtxPushCurrent_v2", primary), CUDA_SUCCESS);
+      EXPECT_EQ(is_active(), 1);
+      check_driver_call("cuCtxPopCurrent_v2", &popped);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace ctxbroker

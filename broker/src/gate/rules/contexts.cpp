@@ -27,6 +27,11 @@ using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 struct Translated {
   CUcontext context = nullptr;
   BorrowClaim claim;  // on the lease of the context, where no guard keeps that alive
+  int device = -1;    // of the lease that the caller means
+  // The driver has made the context current. `tenant` has asked for it.
+  void note_told_to(GatedTenant& tenant) const noexcept {
+    if (device >= 0) tenant.note_told(device);
+  }
 };
 
 // Finds the tenant's lease for this thread. Inside a guard, the thread counts as inside of the
@@ -35,7 +40,7 @@ CUresult own_lease(const Caller& caller, int device, CUcontext asked, Translated
   TranslatedLease lease;
   CUresult status = caller.tenant->lease(device, &lease);
   CUcontext* const context = &wanted->context;
-  caller.tenant->note_told(device);
+  wanted->device = device;
   if (!caller.guarded) {
     // A lease that was lost and has ended in the meantime has a next generation.
     while (status == CUDA_SUCCESS && !(wanted->claim = BorrowClaim(lease.borrowers)).holds()) {
@@ -72,7 +77,7 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
   const Frame* const frame = frame_of(caller);
   if (frame != nullptr && stands_for_lease_of(*frame, *caller.tenant, context)) {
     wanted->context = frame->target.context;
-    if (frame->target.users != nullptr) caller.tenant->note_told(frame->target.users->device());
+    if (frame->target.users != nullptr) wanted->device = frame->target.users->device();
     return CUDA_SUCCESS;
   }
   const int device = caller.tenant->find_device(context);
@@ -118,7 +123,9 @@ CUresult set_current(CUcontext context) noexcept {
     current_may_have_changed();
     status = SetCurrent::call(wanted.context);
   }
-  if (status == CUDA_SUCCESS && before && !caller.guarded) {
+  if (status != CUDA_SUCCESS) return status;
+  wanted.note_told_to(*caller.tenant);
+  if (before && !caller.guarded) {
     borrow_instead(*before, wanted.context, std::move(wanted.claim));
   }
   return status;
@@ -132,7 +139,9 @@ CUresult push_current(CUcontext context) noexcept {
   Translated wanted;
   CUresult status = translate(caller, Real::symbol, context, &wanted);
   if (status == CUDA_SUCCESS) status = Real::call(wanted.context);
-  if (status == CUDA_SUCCESS) borrow_pushed(wanted.context, std::move(wanted.claim));
+  if (status != CUDA_SUCCESS) return status;
+  wanted.note_told_to(*caller.tenant);
+  borrow_pushed(wanted.context, std::move(wanted.claim));
   return status;
 }
 
@@ -478,9 +487,9 @@ void lead_to_own_lease(GatedTenant& tenant) noexcept {
   Translated own;
   if (own_lease({&tenant, false}, device, nullptr, &own) != CUDA_SUCCESS) return;
   const auto before = current_here();
-  if (SetCurrent::call(own.context) == CUDA_SUCCESS && before) {
-    borrow_instead(*before, own.context, std::move(own.claim));
-  }
+  if (SetCurrent::call(own.context) != CUDA_SUCCESS) return;
+  own.note_told_to(tenant);
+  if (before) borrow_instead(*before, own.context, std::move(own.claim));
 }
 
 bool lead_out_of_neighbours_lease(GatedTenant& tenant) noexcept {
