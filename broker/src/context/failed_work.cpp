@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/failed_work.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -19,7 +20,7 @@ struct Failure {
 struct Failures {
   std::mutex mutex;
   std::array<Failure, 64> all{};
-  std::size_t next = 0;
+  std::uint64_t next = 0;
 };
 constinit Failures failures;
 constinit std::atomic<bool> any_failure{false};
@@ -44,10 +45,19 @@ bool take_failed_work(TenantId tenant, CUstream stream, FailureReader reader) no
   return taken;
 }
 
-void forget_failed_work(CUstream stream) noexcept {
+std::uint64_t failed_work_count() noexcept {
+  if (!any_failure.load(std::memory_order_acquire)) return 0;
+  const std::lock_guard lock(failures.mutex);
+  return failures.next;
+}
+
+void forget_failed_work(CUstream stream, std::uint64_t count) noexcept {
   if (!any_failure.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(failures.mutex);
-  for (Failure& one : failures.all) {
+  const std::uint64_t kept = failures.all.size(), next = failures.next;
+  for (std::uint64_t number = next - std::min(next, kept); number < std::min(next, count);
+       ++number) {
+    Failure& one = failures.all[number % kept];
     if (one.stream == stream) one = {};
   }
 }

@@ -21,7 +21,11 @@ void add_failed_work(TenantId tenant, CUstream stream) noexcept;
 // as telling it. For the code, CU_STREAM_LEGACY means any stream of the tenant, for waits for a
 // whole context. Takes no lock if nothing has failed. Any thread.
 bool take_failed_work(TenantId tenant, CUstream stream, FailureReader reader) noexcept;
-// The stream has ended, or is new: its handle may have been another's.
-void forget_failed_work(CUstream stream) noexcept;
+// Returns how many functions have failed so far.
+std::uint64_t failed_work_count() noexcept;
+// The stream has ended, or is new: its handle may have been another's. Where it has ended, it may
+// be another's again, so `count` is what failed_work_count returned before the driver's call: what
+// has failed since is not forgotten.
+void forget_failed_work(CUstream stream, std::uint64_t count = UINT64_MAX) noexcept;
 
 }  // namespace ctxbroker::detail

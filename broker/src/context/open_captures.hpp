@@ -21,10 +21,8 @@ class OpenCaptures {
   // `owner` ends what is left open: a guard's frame, or a tenant. Null: the host's, which is left
   // to the host. Without memory for that, the capture is its code's to end.
   void begun(const void* owner, CUstream stream, CUcontext context) noexcept;
-  // It has ended on whatever thread, or its stream is about to end.
+  // It has ended, on whatever thread.
   void ended(CUstream stream) noexcept;
-  // The context is about to be destroyed, and the captures of its streams with it.
-  void ended_with(CUcontext context) noexcept;
   // Returns whether the calling thread has begun one that has not ended. No lock if no thread has.
   bool is_open_here() noexcept {
     return count_.load(std::memory_order_acquire) != 0 && find_here();
@@ -35,10 +33,14 @@ class OpenCaptures {
 
   // Calls end(stream) for each that the owner has left open. The stream cannot end meanwhile,
   // because drivers crash on the handle of one that has ended: `end` holds a lock that guards
-  // take too, so it calls the driver and takes no lock of a tenant.
+  // take too, so it calls the driver and takes no lock of a tenant. Those that a call is about to
+  // end with their streams stay, and nobody ends them.
   template <typename End>
   void end_left(const void* owner, End&& end) noexcept {
     const std::lock_guard lock(mutex_);
+    for (Open& one : open_) {
+      if (one.owner == owner && one.ends != 0) one.owner = nullptr;
+    }
     std::erase_if(open_, [&](const Open& one) {
       if (one.owner != owner) return false;
       end(one.stream);
@@ -48,19 +50,42 @@ class OpenCaptures {
   }
 
  private:
-  bool find_here() noexcept;
-  template <typename IsOver>
-  void forget(IsOver&& is_over) noexcept;
-
+  friend class EndingCaptures;
   struct Open {
     const void* owner;
     CUstream stream;
     CUcontext context;
     std::uint64_t thread;  // each thread has its own CU_STREAM_PER_THREAD
+    unsigned ends = 0;     // calls that are about to end the stream
   };
+  bool find_here() noexcept;
+  template <typename IsOver>
+  void forget(IsOver&& is_over) noexcept;
+  template <typename Change>
+  void change(Change&& change) noexcept;
+
   std::mutex mutex_;
   std::vector<Open> open_;
   std::atomic<std::size_t> count_{0};  // of open_
+};
+
+// The captures that a call of the driver is about to end with their stream, or with a context. They
+// are open until the driver has agreed. From then on the handle may be another stream's, so those
+// that are begun after this are not among them. Any thread.
+class EndingCaptures {
+ public:
+  explicit EndingCaptures(CUstream stream) noexcept;  // null: of none
+  explicit EndingCaptures(CUcontext context) noexcept;
+  // To be called once, after the driver's call. False: the driver has refused.
+  void settle(bool has_ended) const noexcept;
+
+ private:
+  void begin() const noexcept;
+  bool is_among(const OpenCaptures::Open& one) const noexcept;
+
+  CUstream stream_ = nullptr;
+  CUcontext context_ = nullptr;
+  std::uint64_t thread_ = thread_number();
 };
 
 // While it lives, the calling thread is in the relaxed mode, if it has a capture open.

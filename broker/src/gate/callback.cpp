@@ -102,7 +102,7 @@ struct GraphFunctions {
   std::mutex mutex;
   std::set<GraphFunction> all;
   OfNodes of_nodes;               // by executable graph and node
-  std::list<ExecFunction> ended;  // of executable graphs that are destroyed
+  std::uint64_t taken_execs = 0;  // that are destroyed, or about to be: see take_exec_functions
 
   static GraphFunctions& one() {
     static auto* const functions = new GraphFunctions;  // graphs may call until the process ends
@@ -212,15 +212,38 @@ CUresult LedGraphFunction::settle(CUresult status) noexcept {
   return status;
 }
 
-void end_exec_functions(std::uint64_t exec) noexcept {
+namespace {
+
+// Moves the functions of all nodes, without an allocation.
+void move_functions(GraphFunctions::OfNodes& of_nodes, std::uint64_t from,
+                    std::uint64_t to) noexcept {
+  for (auto one = of_nodes.lower_bound({from, 0});
+       one != of_nodes.end() && one->first.first == from; one = of_nodes.lower_bound({from, 0})) {
+    auto moved = of_nodes.extract(one);
+    moved.key().first = to;
+    const auto added = of_nodes.insert(std::move(moved));
+    if (added.inserted) continue;
+    // The node has got later ones meanwhile.
+    std::list<ExecFunction>& later = added.position->second;
+    for (ExecFunction& function : added.node.mapped()) function.of_node = &later;
+    later.splice(later.begin(), added.node.mapped());
+  }
+}
+
+}  // namespace
+
+std::uint64_t take_exec_functions(std::uint64_t exec) noexcept {
   GraphFunctions& functions = GraphFunctions::one();
   const std::lock_guard lock(functions.mutex);
-  auto one = functions.of_nodes.lower_bound({exec, 0});
-  while (one != functions.of_nodes.end() && one->first.first == exec) {
-    for (ExecFunction& function : one->second) function.of_node = nullptr;
-    functions.ended.splice(functions.ended.end(), one->second);
-    one = functions.of_nodes.erase(one);
-  }
+  const std::uint64_t taken = ~++functions.taken_execs;  // no handle has such a value
+  move_functions(functions.of_nodes, exec, taken);
+  return taken;
+}
+
+void put_back_exec_functions(std::uint64_t taken, std::uint64_t exec) noexcept {
+  GraphFunctions& functions = GraphFunctions::one();
+  const std::lock_guard lock(functions.mutex);
+  move_functions(functions.of_nodes, taken, exec);
 }
 
 void find_graph_function(CUhostFn& function, void*& data) noexcept {

@@ -68,8 +68,11 @@ CUresult pass_graph_function(GatedTenant& tenant, CUhostFn function, void* data,
   LedGraphFunction led(tenant, function, data, place);
   return led.status() == CUDA_SUCCESS ? led.settle(pass(led.function(), led.data())) : led.status();
 }
-// That executable graph is about to be destroyed. Its last launch may still call.
-void end_exec_functions(std::uint64_t exec) noexcept;
+// That executable graph is about to be destroyed, and its handle may be another's as soon as it is.
+// Its last launch may still call. Returns the number that put_back_exec_functions takes.
+std::uint64_t take_exec_functions(std::uint64_t exec) noexcept;
+// The driver has refused: the functions are those of its nodes as before.
+void put_back_exec_functions(std::uint64_t taken, std::uint64_t exec) noexcept;
 // The other way round, for calls that return what a graph's node calls.
 void find_graph_function(CUhostFn& function, void*& data) noexcept;
 

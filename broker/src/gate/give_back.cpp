@@ -35,7 +35,7 @@ CUresult end_range(const Holding& holding) noexcept {
 // As often as it was retained.
 CUresult end_physical(const Holding& holding) noexcept {
   CUresult status = end<"cuMemRelease", CUmemGenericAllocationHandle>(holding);
-  for (std::uint64_t i = 0; i < holding.extent && status == CUDA_SUCCESS; ++i) {
+  for (std::uint64_t i = 0; i < holding.more_holds && status == CUDA_SUCCESS; ++i) {
     status = end<"cuMemRelease", CUmemGenericAllocationHandle>(holding);
   }
   return status;
@@ -150,13 +150,14 @@ LeftThing end_left(GatedTenant& tenant, bool resident, const Holding& holding) n
   const bool is_gone = holding.ended ||  // an earlier tenant's end was its own
                        (kind == Kind::graph_memory && !may_be_allocated(tenant, holding.handle));
   if (is_gone) stop_counting(holding);
-  const auto ended = is_gone ? CUDA_SUCCESS : end_one(tenant, holding);
-  if (!ended) return {Fate::put_off};
+  // It is nobody's any more. Its handle may be another graph's as soon as it has ended.
   if (kind == Kind::graph || kind == Kind::graph_exec) {
     forget_graph_memory(kind, holding.handle);  // what it allocates was freed before it
-    if (kind == Kind::graph_exec) end_exec_functions(holding.handle);
+    if (kind == Kind::graph_exec) take_exec_functions(holding.handle);
     forget_parts_of(kind, holding.handle);
   }
+  const auto ended = is_gone ? CUDA_SUCCESS : end_one(tenant, holding);
+  if (!ended) return {Fate::put_off};
   if (kind == Kind::own_pool) tenant.forget_pools();  // which the tenant has never asked for
   // Memory that no launch has allocated, or that was freed, is nothing to give back.
   const bool was_freed = kind == Kind::graph_memory && *ended == CUDA_ERROR_INVALID_VALUE;

@@ -192,9 +192,10 @@ CUresult make_graph_memory(GatedTenant& tenant, CUgraph graph, std::uint64_t byt
   });
 }
 
-// Returns whether the driver's status says that the thing does not exist any more.
+// Returns whether the status of a call that ends a thing says that it does not exist any more.
 inline bool is_ended(CUresult status) noexcept {
-  return status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+         status == Lease::gone;
 }
 
 // Returns whether HungWork makes the driver's call that ends the thing. It does so for a thing in a
@@ -207,13 +208,26 @@ bool ends_in_its_time(const Holding& held) noexcept;
 CUresult end_in_time(GatedTenant& tenant, const Holding& held,
                      std::function<void(CUresult)> settle) noexcept;
 
-// A stream's captures end with it, and so does what is known of its work.
-inline void forget_stream(Kind kind, std::uint64_t handle) noexcept {
-  if (kind != Kind::stream) return;
-  auto* const stream = reinterpret_cast<CUstream>(handle);
-  OpenCaptures::all().ended(stream);
-  forget_failed_work(stream);
-}
+// A thing that a call is about to end. A stream's captures end with it, and so does what is known
+// of its work, once the driver has ended it.
+class EndingStream {
+ public:
+  EndingStream(Kind kind, std::uint64_t handle) noexcept
+      : stream_(kind == Kind::stream ? reinterpret_cast<CUstream>(handle) : nullptr),
+        captures_(stream_),
+        failures_(stream_ != nullptr ? failed_work_count() : 0) {}
+  // To be called once, after the driver's call.
+  void settle(CUresult status) const noexcept {
+    if (stream_ == nullptr) return;
+    captures_.settle(is_ended(status));
+    if (is_ended(status)) forget_failed_work(stream_, failures_);
+  }
+
+ private:
+  CUstream stream_;  // null: it is no stream
+  EndingCaptures captures_;
+  std::uint64_t failures_;
+};
 
 // After a call that was to end what a tenant held and nobody knows any more.
 inline void settle_end(const Holding& held, CUresult status) noexcept {
@@ -226,11 +240,15 @@ template <typename End>
 CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end,
                        bool in_stream_order = false) noexcept {
   const bool is_gone = ended_with_context(tenant, held);
-  forget_stream(held.kind, held.handle);
+  const EndingStream stream(held.kind, held.handle);
   if (!is_gone && !in_stream_order && ends_in_its_time(held)) {
-    return end_in_time(tenant, held, [held](CUresult status) { settle_end(held, status); });
+    return end_in_time(tenant, held, [held, stream](CUresult status) {
+      stream.settle(status);
+      settle_end(held, status);
+    });
   }
   const CUresult status = is_gone ? CUDA_ERROR_CONTEXT_IS_DESTROYED : end();
+  stream.settle(status);
   settle_end(held, status);
   return status;
 }
@@ -250,14 +268,14 @@ CUresult end_held(GatedTenant& tenant, const char* function, Kind kind, std::uin
 template <typename End>
 CUresult end_by_host(const Caller& caller, const char* function, Kind kind, std::uint64_t handle,
                      End&& end) noexcept {
-  if (!any_gated_tenant()) {
-    forget_stream(kind, handle);
-    return end();
+  std::optional<Holding> held;
+  if (any_gated_tenant()) {
+    if (const auto refused = refuse_nobody(caller, function, kind, handle)) return *refused;
+    held = ledger().remove(kind, handle);
   }
-  if (const auto refused = refuse_nobody(caller, function, kind, handle)) return *refused;
-  const auto held = ledger().remove(kind, handle);
-  forget_stream(kind, handle);
+  const EndingStream stream(kind, handle);
   const CUresult status = end();
+  stream.settle(status);
   if (held) settle_end(*held, status);
   return status;
 }

@@ -97,8 +97,10 @@ struct Holding {
   std::uint64_t generation = 0;
   std::uint64_t context = 0;
   // The bytes of a mapping, a reservation or memory to be shared; the device of a pool or a
-  // context; for physical memory, how often it was retained.
+  // context.
   std::uint64_t extent = 0;
+  // How often more its holder holds it: physical memory that was retained, an attached context.
+  std::uint64_t more_holds = 0;
   Budget* budget = nullptr;  // that its bytes are taken from; outlives it
   // The same for what else it needs of a limit, which is `amount`.
   Budget* counted_in = nullptr;

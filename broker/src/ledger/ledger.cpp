@@ -24,7 +24,7 @@ void Ledger::record(Holding holding, bool is_one_more_reference) {
     if (is_one_more_reference) {
       const auto found = locate(holding.kind, holding.handle, holding.holder);
       if (found != entries_.end()) {
-        ++entries_.erase(found, found)->second.extent;  // the same entry, changeable
+        ++changeable(found).more_holds;
         return;
       }
     }
@@ -75,11 +75,16 @@ std::optional<Holding> Ledger::remove_reference(Kind kind, std::uint64_t handle,
   const std::lock_guard lock(mutex_);
   const auto found = locate(kind, handle, holder);
   if (found == entries_.end()) return std::nullopt;
-  const auto entry = entries_.erase(found, found);
-  if (entry->second.extent == 0) return std::move(entries_.extract(entry).mapped());
-  const Holding before = entry->second;
-  --entry->second.extent;
+  if (found->second.more_holds == 0) return std::move(entries_.extract(found).mapped());
+  const Holding before = found->second;
+  --changeable(found).more_holds;
   return before;
+}
+
+void Ledger::count_reference(Kind kind, std::uint64_t handle, const Holder& holder) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = locate(kind, handle, holder);
+  if (found != entries_.end()) ++changeable(found).more_holds;
 }
 
 std::optional<Holding> Ledger::find_around(Kind kind, std::uint64_t address,

@@ -30,9 +30,11 @@ class Ledger {
   std::optional<Holding> find(Kind kind, std::uint64_t handle, IfHeldBy holder = {}) const noexcept;
   // The same, and forgets it.
   std::optional<Holding> remove(Kind kind, std::uint64_t handle, IfHeldBy holder = {}) noexcept;
-  // For what a holder may hold several times (`extent` says how often more): enters one hold.
-  // Throws std::bad_alloc.
+  // For what a holder may hold several times (see `more_holds`): enters one hold. Throws
+  // std::bad_alloc.
   void add_reference(Holding holding) { record(std::move(holding), true); }
+  // The same for what that holder holds already. Does nothing if it does not.
+  void count_reference(Kind kind, std::uint64_t handle, const Holder& holder) noexcept;
   // Takes one hold, and returns what it was before. The last one is forgotten.
   std::optional<Holding> remove_reference(Kind kind, std::uint64_t handle,
                                           IfHeldBy holder) noexcept;
@@ -81,6 +83,10 @@ class Ledger {
   void record(Holding holding, bool is_one_more_reference);
   Entries::const_iterator locate(Kind kind, std::uint64_t handle,
                                  const IfHeldBy& holder) const noexcept;
+  // The same entry, changeable; not for the end.
+  Holding& changeable(Entries::const_iterator entry) noexcept {
+    return entries_.erase(entry, entry)->second;
+  }
 
   mutable std::mutex mutex_;
   Entries entries_;

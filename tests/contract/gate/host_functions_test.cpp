@@ -325,6 +325,7 @@ TEST_F(GraphFunctionsTest, FunctionThatTheDriverTookKeepsTheLibrary) {
 
 // A host gives each frame its own data. The allocator counts nothing with a sanitizer.
 TEST_F(GraphFunctionsTest, FunctionsThatAnExecutableGraphCallsNoMoreTakeNoMemory) {
+  const SoftwareControls controls(broker.driver().path);
   constexpr std::size_t frames = 3000;
   std::vector<HostFunctionData> of_frames(frames);
   tenant.run(0, [&] {
@@ -345,6 +346,11 @@ TEST_F(GraphFunctionsTest, FunctionsThatAnExecutableGraphCallsNoMoreTakeNoMemory
         check_driver_call("cuGraphExecHostNodeSetParams", exec, last, &its);
         check_driver_call("cuGraphLaunch", exec, stream);
         if (frame % 8 == 0) check_driver_call("cuStreamSynchronize", stream);
+        if (!controls) continue;
+        // A graph that the driver keeps has its functions as before.
+        controls.fail_call("cuGraphExecDestroy", 1, CUDA_ERROR_INVALID_VALUE);
+        EXPECT_EQ(driver_call("cuGraphExecDestroy", exec), CUDA_ERROR_INVALID_VALUE);
+        controls.stop_counting();
       }
       check_driver_call("cuStreamSynchronize", stream);
     };

@@ -18,6 +18,7 @@
 #include "support/driver_by_name.hpp"
 #include "support/kernels.hpp"
 #include "support/raw_driver.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -239,6 +240,35 @@ TEST_F(ReusedHandlesTest, SecondThreadThatEndsAHandleOfAnEndingContextIsRefused)
   EXPECT_NE(second, CUDA_SUCCESS);
   EXPECT_EQ(streams.calls(), 0) << "the second call reached the driver";
   EXPECT_TRUE(!is_hosts || end(value) == CUDA_SUCCESS) << "what the host made is gone";
+}
+
+// The driver refuses to take a reference, and meanwhile another thread has got one more.
+TEST_F(ReusedHandlesTest, ReferenceTakenDuringARefusedReleaseIsCounted) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "the driver cannot be told to refuse";
+  const Value value = tenant_.front().run(0, [] {
+    return made<CUuserObject>("cuUserObjectCreate", static_cast<void*>(nullptr), &do_nothing, 2U,
+                              unsigned(CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  });
+  const auto change = [&](const char* symbol) {
+    return driver_call(symbol, as<CUuserObject>(value), 1U);
+  };
+  {
+    const Watched<DriverFunction<"cuUserObjectRelease", CUresult(CUuserObject, unsigned)>> watched(
+        value, [&] {
+          EXPECT_EQ(on_second_thread([&] { return change("cuUserObjectRetain"); }), CUDA_SUCCESS);
+        });
+    controls.fail_call("cuUserObjectRelease", 1, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(tenant_.front().run(0, [&] { return change("cuUserObjectRelease"); }),
+              CUDA_ERROR_INVALID_VALUE);
+    controls.stop_counting();
+  }
+  tenant_.front().run(0, [&] {
+    for (int references = 3; references > 0; --references) {
+      EXPECT_EQ(change("cuUserObjectRelease"), CUDA_SUCCESS) << references;
+    }
+    EXPECT_NE(change("cuUserObjectRelease"), CUDA_SUCCESS);
+  });
 }
 
 // The control: the driver itself takes the second call for the new owner's.

@@ -77,6 +77,21 @@ TEST_F(PeersTest, HostAndTenantDoNotEndEachOthersPeerAccess) {
   driver_call("cuDevicePrimaryCtxRelease_v2", 0);
 }
 
+TEST_F(PeersTest, PeerAccessThatTheDriverDoesNotDisableIsHeldAsBefore) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "the driver cannot be told to refuse";
+  Tenant tenant = open(broker, "tenant", LeaseKind::shared);
+  EXPECT_EQ(enable(tenant), CUDA_SUCCESS);
+  controls.fail_call("cuCtxDisablePeerAccess", 1, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(disable(tenant), CUDA_ERROR_INVALID_VALUE);
+  controls.stop_counting();
+  EXPECT_EQ(held(tenant, "peer access").count, 1U);
+  EXPECT_EQ(enable(tenant), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+  EXPECT_EQ(disable(tenant), CUDA_SUCCESS);
+  EXPECT_EQ(held(tenant, "peer access").count, 0U);
+  EXPECT_FALSE(really_enabled(tenant));
+}
+
 TEST_F(PeersTest, PeerAccessEnabledByTheBrokerIsTheTenants) {
   Tenant first = open(broker, "first", LeaseKind::shared);
   Tenant second = open(broker, "second", LeaseKind::shared);

@@ -32,6 +32,23 @@ Holding holding(Kind kind, std::uint64_t handle, const Holder& holder, std::uint
 
 // ---- the book --------------------------------------------------------------------------------
 
+TEST(LedgerTest, ThingHeldSeveralTimesIsForgottenWithItsLastHold) {
+  Ledger all;
+  const Holder holder = code_of_tenant(1), other = code_of_tenant(2);
+  const Holding context = holding(Kind::context, 16, holder);
+  all.count_reference(Kind::context, 16, holder);
+  EXPECT_FALSE(all.holds(holder, Kind::context, 16)) << "only what is held is counted";
+  all.add_reference(context);
+  all.add_reference(context);
+  all.count_reference(Kind::context, 16, holder);
+  all.count_reference(Kind::context, 16, other);
+  for (const std::uint64_t more : {2, 1, 0}) {
+    EXPECT_EQ(all.find(Kind::context, 16)->more_holds, more);
+    EXPECT_EQ(all.remove_reference(Kind::context, 16, holder)->more_holds, more);
+  }
+  EXPECT_FALSE(all.remove_reference(Kind::context, 16, holder).has_value());
+}
+
 // Each has handles of its own and some that are everybody's, of which each ends what it made.
 TEST(LedgerTest, ManyThreadsAddAndRemoveAtOnce) {
   Ledger all;

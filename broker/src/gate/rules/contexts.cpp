@@ -2,6 +2,7 @@
 // Contexts: which one is current on a thread, those that tenants make, and what belongs to one. For
 // a tenant, "the primary" is its own lease. A call that the driver refuses borrows nothing.
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -26,6 +27,11 @@ using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 struct Translated {
   CUcontext context = nullptr;
   BorrowClaim claim;  // on the lease of the context, where no guard keeps that alive
+  int device = -1;    // of the lease that the caller means
+  // The driver has made the context current. `tenant` has asked for it.
+  void note_told_to(GatedTenant& tenant) const noexcept {
+    if (device >= 0) tenant.note_told(device);
+  }
 };
 
 // Finds the tenant's lease for this thread. Inside a guard, the thread counts as inside of the
@@ -34,7 +40,7 @@ CUresult own_lease(const Caller& caller, int device, CUcontext asked, Translated
   TranslatedLease lease;
   CUresult status = caller.tenant->lease(device, &lease);
   CUcontext* const context = &wanted->context;
-  caller.tenant->note_told(device);
+  wanted->device = device;
   if (!caller.guarded) {
     // A lease that was lost and has ended in the meantime has a next generation.
     while (status == CUDA_SUCCESS && !(wanted->claim = BorrowClaim(lease.borrowers)).holds()) {
@@ -71,7 +77,7 @@ CUresult translate(const Caller& caller, const char* function, CUcontext context
   const Frame* const frame = frame_of(caller);
   if (frame != nullptr && stands_for_lease_of(*frame, *caller.tenant, context)) {
     wanted->context = frame->target.context;
-    if (frame->target.users != nullptr) caller.tenant->note_told(frame->target.users->device());
+    if (frame->target.users != nullptr) wanted->device = frame->target.users->device();
     return CUDA_SUCCESS;
   }
   const int device = caller.tenant->find_device(context);
@@ -117,7 +123,9 @@ CUresult set_current(CUcontext context) noexcept {
     current_may_have_changed();
     status = SetCurrent::call(wanted.context);
   }
-  if (status == CUDA_SUCCESS && before && !caller.guarded) {
+  if (status != CUDA_SUCCESS) return status;
+  wanted.note_told_to(*caller.tenant);
+  if (before && !caller.guarded) {
     borrow_instead(*before, wanted.context, std::move(wanted.claim));
   }
   return status;
@@ -131,7 +139,9 @@ CUresult push_current(CUcontext context) noexcept {
   Translated wanted;
   CUresult status = translate(caller, Real::symbol, context, &wanted);
   if (status == CUDA_SUCCESS) status = Real::call(wanted.context);
-  if (status == CUDA_SUCCESS) borrow_pushed(wanted.context, std::move(wanted.claim));
+  if (status != CUDA_SUCCESS) return status;
+  wanted.note_told_to(*caller.tenant);
+  borrow_pushed(wanted.context, std::move(wanted.claim));
   return status;
 }
 
@@ -209,19 +219,54 @@ struct CreatesContext {
   }
 };
 
-// All that was made in a context ends with it. It is forgotten first, as in end_forgotten.
-template <typename End>
-CUresult end_with_all_in_it(GatedTenant& tenant, CUcontext context, End&& end) noexcept {
+// ---- ends of contexts ---------------------------------------------------------------------------
+
+using Detach = DriverFunction<"cuCtxDetach", CUresult(CUcontext)>;
+
+// Returns whether the calling thread can work in the context, which it has current.
+bool is_usable_here(CUcontext context) noexcept {
+  CUdevice device = -1;
+  return current_context() == context && CurrentDevice::call(&device) == CUDA_SUCCESS;
+}
+
+// Makes the driver's call that ends the context, and with it the captures of its streams. The host
+// may have attached a context of its own, and a detach takes one use away then.
+template <typename Real>
+CUresult end_with_captures(CUcontext context) noexcept {
+  const EndingCaptures captures(context);
+  const CUresult status = Real::call(context);
+  const bool is_one_use = std::is_same_v<Real, Detach> && is_usable_here(context);
+  captures.settle(is_ended(status) && !is_one_use);
+  return status;
+}
+
+// All that was made in a context ends with it. The ledger forgets it first, as in end_forgotten.
+template <typename Real>
+CUresult end_with_all_in_it(GatedTenant& tenant, CUcontext context) noexcept {
   std::vector<Holding> inside;
   try {
     inside = ledger().take_context(tenant.holder(), handle_value(context));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is not given back twice:
   }                                  // the driver knows the handles no more
-  OpenCaptures::all().ended_with(context);
-  for (const Holding& one : inside) forget_stream(one.kind, one.handle);
-  const CUresult status = end();
-  for (const Holding& one : inside) settle_end(one, status);
+  const std::uint64_t failures = failed_work_count();
+  const CUresult status = end_with_captures<Real>(context);
+  for (const Holding& one : inside) {
+    if (one.kind == Kind::stream && is_ended(status)) {
+      forget_failed_work(reinterpret_cast<CUstream>(one.handle), failures);
+    }
+    settle_end(one, status);
+  }
   return status;
+}
+
+// For a call that is taken for the host's: as refuse_nobody, also for the context of a lease, which
+// is in no ledger.
+std::optional<CUresult> refuse_nobodys_end(const Caller& caller, const char* function,
+                                           CUcontext context) noexcept {
+  const std::uint64_t value = handle_value(context);
+  GatedTenant* const holder = holder_of_context(context);
+  return holder != nullptr ? refuse_nobody(caller, function, Kind::context, value, *holder)
+                           : refuse_nobody(caller, function, Kind::context, value);
 }
 
 // The driver pops a current context that is destroyed.
@@ -230,34 +275,86 @@ struct DestroysContext {
   using Real = DriverFunction<name, CUresult(CUcontext)>;
   static CUresult call(CUcontext context) noexcept {
     const Caller caller = enter_rule<Real>();
+    const std::uint64_t value = handle_value(context);
     if (context == nullptr) return Real::call(context);
     current_may_have_changed();
     if (caller.tenant == nullptr) {
-      const std::uint64_t value = handle_value(context);
-      if (GatedTenant* const holder = holder_of_context(context)) {
-        const auto refused = refuse_nobody(caller, Real::symbol, Kind::context, value, *holder);
-        if (refused) return *refused;
-      }
-      return end_by_host(caller, Real::symbol, Kind::context, value, [&] {
-        OpenCaptures::all().ended_with(context);
-        return Real::call(context);
-      });
+      const auto refused = refuse_nobodys_end(caller, Real::symbol, context);
+      if (refused) return *refused;
+      return end_by_host(caller, Real::symbol, Kind::context, value,
+                         [&] { return end_with_captures<Real>(context); });
     }
-    return end_held(*caller.tenant, Real::symbol, Kind::context, handle_value(context), [&] {
-      return end_with_all_in_it(*caller.tenant, context, [&] { return Real::call(context); });
-    });
+    return end_held(*caller.tenant, Real::symbol, Kind::context, value,
+                    [&] { return end_with_all_in_it<Real>(*caller.tenant, context); });
   }
 };
 
-// Counts one more use of the current context. A tenant may do that to a context that it made.
+// ---- uses of contexts ---------------------------------------------------------------------------
+
+// The driver counts the uses of a context: cuCtxAttach adds one, and cuCtxDetach takes one away and
+// ends the context with the last. The ledger counts those of tenants' contexts beside it, as
+// `more_holds`. This is locked while both change. The driver waits for nothing there.
+constinit std::mutex uses_mutex;
+
+// The tenants' context that the caller may attach or detach. The host may do that to any. Nothing:
+// it is none of theirs.
+std::optional<Holding> find_context(const Caller& caller, std::uint64_t context) noexcept {
+  if (caller.tenant == nullptr) return ledger().find(Kind::context, context);
+  auto held = ledger().find(Kind::context, context, caller.tenant->holder());
+  if (held) return held;
+  GatedTenant* const other = other_holder(*caller.tenant, Kind::context, context);
+  return other != nullptr ? ledger().find(Kind::context, context, other->holder()) : std::nullopt;
+}
+
+// Counts one more use of the current context.
 using Attach = DriverFunction<"cuCtxAttach", CUresult(CUcontext*, unsigned)>;
 CUresult attach(CUcontext* context, unsigned flags) noexcept {
   const Caller caller = enter_rule<Attach>();
   const auto current = handle_value(current_context());
-  if (caller.tenant == nullptr || ledger().holds(caller.tenant->holder(), Kind::context, current)) {
-    return Attach::call(context, flags);
+  std::unique_lock lock(uses_mutex);
+  const auto held = find_context(caller, current);
+  if (caller.tenant != nullptr && !held) {
+    lock.unlock();
+    return refuse_end(*caller.tenant, Attach::symbol, Kind::context, current);
   }
-  return refuse_end(*caller.tenant, Attach::symbol, Kind::context, current);
+  const CUresult status = Attach::call(context, flags);
+  if (status == CUDA_SUCCESS && held) {
+    ledger().count_reference(Kind::context, current, held->holder);
+  }
+  return status;
+}
+
+CUresult detach(CUcontext context) noexcept {
+  const Caller caller = enter_rule<Detach>();
+  const std::uint64_t value = handle_value(context);
+  const auto end = [&] { return Detach::call(context); };
+  if (context == nullptr) return end();
+  current_may_have_changed();
+  if (caller.tenant == nullptr) {
+    const auto refused = refuse_nobodys_end(caller, Detach::symbol, context);
+    if (refused) return *refused;
+  }
+  std::unique_lock lock(uses_mutex);
+  auto held = find_context(caller, value);
+  if (held && held->more_holds != 0) {
+    const CUresult status = end();
+    if (status == CUDA_SUCCESS) {
+      ledger().remove_reference(Kind::context, value, held->holder);
+    }
+    return status;
+  }
+  // The last use: from here on, nobody can attach it.
+  if (held) held = ledger().remove(Kind::context, value, held->holder);
+  lock.unlock();
+  if (caller.tenant == nullptr) {
+    const CUresult status = end_with_captures<Detach>(context);
+    if (held) settle_end(*held, status);
+    return status;
+  }
+  if (!held) return refuse_end(*caller.tenant, Detach::symbol, Kind::context, value);
+  GatedTenant* const other = gated_tenant_of(held->holder.tenant);
+  GatedTenant& holder = other != nullptr ? *other : *caller.tenant;
+  return end_forgotten(holder, *held, [&] { return end_with_all_in_it<Detach>(holder, context); });
 }
 
 using SetLimit = DriverFunction<"cuCtxSetLimit", CUresult(CUlimit, std::size_t)>;
@@ -369,7 +466,7 @@ constexpr RuleRow context_rows[] = {
     row<CreatesContext<"cuVDPAUCtxCreate_v2", 1, unsigned, CUdevice, unsigned, void*>>(),
     row<DestroysContext<"cuCtxDestroy">>(),
     row<DestroysContext<"cuCtxDestroy_v2">>(),
-    row<DestroysContext<"cuCtxDetach">>(),
+    rule<Detach, detach>(),
     rule<Attach, attach>(),
     rule<MakeGreen, make_green>(),
     rule<DestroyGreen, destroy_green>(),
@@ -390,9 +487,9 @@ void lead_to_own_lease(GatedTenant& tenant) noexcept {
   Translated own;
   if (own_lease({&tenant, false}, device, nullptr, &own) != CUDA_SUCCESS) return;
   const auto before = current_here();
-  if (SetCurrent::call(own.context) == CUDA_SUCCESS && before) {
-    borrow_instead(*before, own.context, std::move(own.claim));
-  }
+  if (SetCurrent::call(own.context) != CUDA_SUCCESS) return;
+  own.note_told_to(tenant);
+  if (before) borrow_instead(*before, own.context, std::move(own.claim));
 }
 
 bool lead_out_of_neighbours_lease(GatedTenant& tenant) noexcept {

@@ -84,6 +84,22 @@ CUresult end_graph(GatedTenant& tenant, Kind kind, std::uint64_t graph, End&& en
   return status;
 }
 
+// Ends what is in a graph together with it.
+template <typename End>
+CUresult end_with_parts(std::uint64_t graph, End&& end) noexcept {
+  const TakenParts parts(graph);
+  const CUresult status = end();
+  if (status != CUDA_SUCCESS) parts.put_back();
+  return status;
+}
+template <typename End>
+CUresult end_with_functions(std::uint64_t exec, End&& end) noexcept {
+  const std::uint64_t taken = take_exec_functions(exec);
+  const CUresult status = end();
+  if (status != CUDA_SUCCESS) put_back_exec_functions(taken, exec);
+  return status;
+}
+
 template <SymbolName name, typename... Rest>
 struct MakesGraph {
   using Real = DriverFunction<name, CUresult(CUgraph*, Rest...)>;
@@ -136,15 +152,10 @@ struct EndsGraph {
     const Caller caller = enter_rule<Real>();
     if (graph == nullptr || !any_gated_tenant()) return Real::call(graph);
     const std::uint64_t value = handle_value(graph);
+    const auto by_driver = [&] { return Real::call(graph); };
     const auto end = [&] {
-      if (kind == Kind::graph_exec) {
-        end_exec_functions(value);
-        return Real::call(graph);
-      }
-      const TakenParts parts(value);
-      const CUresult status = Real::call(graph);
-      if (status != CUDA_SUCCESS) parts.put_back();
-      return status;
+      return kind == Kind::graph_exec ? end_with_functions(value, by_driver)
+                                      : end_with_parts(value, by_driver);
     };
     const auto end_of = [&](GatedTenant& tenant) { return end_graph(tenant, kind, value, end); };
     if (caller.tenant != nullptr) {
@@ -354,10 +365,8 @@ void name_graph_memory(std::uint64_t graph, std::uint64_t address) {
 CUresult destroy_graph(GatedTenant& tenant, CUgraph graph) noexcept {
   using Destroy = DriverFunction<"cuGraphDestroy", CUresult(CUgraph)>;
   const std::uint64_t value = handle_value(graph);
-  return end_graph(tenant, Kind::graph, value, [&] {
-    forget_parts_of(Kind::graph, value);
-    return Destroy::call(graph);
-  });
+  return end_graph(tenant, Kind::graph, value,
+                   [&] { return end_with_parts(value, [&] { return Destroy::call(graph); }); });
 }
 
 void settle_freed(const Holding& held, CUresult status) noexcept {

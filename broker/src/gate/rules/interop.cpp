@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver's linker, textures, surfaces, user objects, and what other APIs and other devices
 // share: who made it holds it, and only its holder changes or ends it.
+#include <algorithm>
 #include <mutex>
 #include <optional>
 
@@ -23,11 +24,12 @@ struct BeginsLink {
 
 // ---- user objects: their holder has a number of references --------------------------------------
 
+constinit std::mutex references_mutex;  // locked while the number of a tenant's references changes
+
 // Changes how many references the tenant has, and returns what it had. Nothing, if it has none.
 std::optional<Holding> change_references(GatedTenant& tenant, std::uint64_t object,
                                          std::int64_t by) noexcept {
-  static constinit std::mutex changing;
-  const std::lock_guard lock(changing);
+  const std::lock_guard lock(references_mutex);
   auto held = ledger().remove(Kind::user_object, object, tenant.holder());
   if (!held) {
     GatedTenant* const other = other_holder(tenant, Kind::user_object, object);
@@ -40,6 +42,16 @@ std::optional<Holding> change_references(GatedTenant& tenant, std::uint64_t obje
   changed.extent = static_cast<std::uint64_t>(now);
   hold_again(changed);
   return held;
+}
+
+// The driver has refused to take so many of the references that there were. Other threads may have
+// changed their number since.
+void put_references_back(const Holding& before, std::uint64_t count) noexcept {
+  const std::lock_guard lock(references_mutex);
+  const auto held = ledger().remove(Kind::user_object, before.handle, before.holder);
+  Holding again = before;
+  again.extent = (held ? held->extent : 0) + std::min(before.extent, count);
+  hold_again(again);
 }
 
 using ReleaseUserObject = DriverFunction<"cuUserObjectRelease", CUresult(CUuserObject, unsigned)>;
@@ -64,7 +76,7 @@ CUresult count_references(CUuserObject object, unsigned count) noexcept {
   const auto before = change_references(*caller.tenant, value, -static_cast<std::int64_t>(count));
   if (!before) return refuse_end(*caller.tenant, Real::symbol, Kind::user_object, value);
   status = Real::call(object, count);
-  if (status != CUDA_SUCCESS) hold_again(*before);
+  if (status != CUDA_SUCCESS) put_references_back(*before, count);
   return status;
 }
 

@@ -40,6 +40,10 @@ struct Pairs {
     return found != all.end() ? &*found : nullptr;
   }
   void forget(const Pair& pair) noexcept { all.erase(all.begin() + (&pair - all.data())); }
+  void forget(Pair& pair, std::uint64_t holder) noexcept {
+    std::erase(pair.holders, holder);
+    if (pair.holders.empty()) forget(pair);
+  }
 
   // A pair of earlier contexts with the same handles is forgotten.
   Pair* find(const TranslatedLease& from, const TranslatedLease& to) noexcept {
@@ -60,12 +64,13 @@ std::vector<std::uint64_t>::iterator holder_of(Pair& pair, const GatedTenant& te
   });
 }
 
-// When the last holder is gone, the access is disabled.
-CUresult end(Pairs& pairs, Pair& pair, std::vector<std::uint64_t>::iterator holder) noexcept {
-  pair.holders.erase(holder);
-  if (!pair.holders.empty()) return CUDA_SUCCESS;
-  const CUresult status = pair.host_has_it ? CUDA_SUCCESS : Disable::call(pair.to);
-  pairs.forget(pair);
+// Ends the access of one holder. With the last holder's, it is disabled. False in `has_ended`: the
+// driver has refused, and nothing has changed.
+CUresult end(Pairs& pairs, Pair& pair, std::uint64_t holder, bool* has_ended) noexcept {
+  const bool is_last = pair.holders.size() == 1;
+  const CUresult status = is_last && !pair.host_has_it ? Disable::call(pair.to) : CUDA_SUCCESS;
+  *has_ended = is_ended(status) || status == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  if (*has_ended) pairs.forget(pair, holder);
   return status;
 }
 
@@ -78,8 +83,11 @@ CUresult disable_peer_access(GatedTenant& tenant, const TranslatedLease& from,
   if (pair == nullptr) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   const auto holder = holder_of(*pair, tenant);
   if (holder == pair->holders.end()) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-  ledger().remove(Kind::peer_access, *holder);
-  return end(pairs, *pair, holder);
+  const std::uint64_t handle = *holder;
+  bool has_ended = false;
+  const CUresult status = end(pairs, *pair, handle, &has_ended);
+  if (has_ended) ledger().remove(Kind::peer_access, handle);
+  return status;
 }
 
 // The host's own calls. They take nothing from tenants.
@@ -196,8 +204,11 @@ CUresult end_peer_access(std::uint64_t handle) noexcept {
   Pairs& pairs = Pairs::one();
   const std::lock_guard lock(pairs.mutex);
   for (Pair& pair : pairs.all) {
-    const auto holder = std::find(pair.holders.begin(), pair.holders.end(), handle);
-    if (holder != pair.holders.end()) return end(pairs, pair, holder);
+    if (std::find(pair.holders.begin(), pair.holders.end(), handle) == pair.holders.end()) continue;
+    bool has_ended = false;
+    const CUresult status = end(pairs, pair, handle, &has_ended);
+    if (!has_ended) pairs.forget(pair, handle);  // its holder has left
+    return status;
   }
   return CUDA_SUCCESS;
 }

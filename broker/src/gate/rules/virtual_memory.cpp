@@ -176,7 +176,7 @@ CUresult release(Physical memory) noexcept {
     return status;
   }
   Holding again = *held;
-  again.extent = 0;
+  again.more_holds = 0;
   try {
     ledger().add_reference(std::move(again));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the context's end frees it
