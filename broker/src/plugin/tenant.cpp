@@ -120,9 +120,7 @@ void Tenant::close() {
   if (detail::is_inside(lease->generation(), &lease->tenant())) return;
   for (;;) {
     detail::GuardFrame* const guard = detail::take_guard_frame();
-    if (guard == nullptr) {
-      throw Error(ErrorKind::out_of_memory, "no memory for a guard");
-    }
+    if (guard == nullptr) throw detail::no_guard_frame();
     const CUresult status = detail::enter(&guard->frame, lease->target(),
                                           {.tenant = &lease->tenant(),
                                            .function = function != nullptr ? function : "guard",
