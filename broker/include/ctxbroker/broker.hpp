@@ -58,8 +58,8 @@ struct BrokerOptions {
   /// longer is hung. The limit also applies to every call that frees or unloads something: if the
   /// driver waits longer, for anybody's work, the broker postpones the call until that work ends.
   /// And it applies to every call that makes a context or loads a module, and to a thread's wait
-  /// for its way into a lease: they then end with an error. Zero: no limit. It must not be
-  /// negative.
+  /// for its way into a lease: they then end with an error. So do calls that load a library while
+  /// the constructors or destructors of another one run. Zero: no limit. It must not be negative.
   std::chrono::milliseconds end_timeout{2000};
   /// What the host's users decide for plug-ins.
   Policy policy;
@@ -130,7 +130,7 @@ class CTXB_API Broker {
 
   /// Loads a plug-in library, calls its init and checks its descriptors. If a static constructor
   /// throws, the process ends (std::terminate) with the library's name; a scan finds such a library
-  /// beforehand.
+  /// beforehand. While another library is loaded, it waits as Tenant::adopt does.
   ///
   /// @param path  the library's file. If it is loaded already, the call returns another handle of
   ///              it.
