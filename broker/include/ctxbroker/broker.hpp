@@ -58,8 +58,9 @@ struct BrokerOptions {
   /// longer is hung. The limit also applies to every call that frees or unloads something: if the
   /// driver waits longer, for anybody's work, the broker postpones the call until that work ends.
   /// And it applies to every call that makes a context or loads a module, and to a thread's wait
-  /// for its way into a lease: they then end with an error. Zero: no limit. It must not be
-  /// negative.
+  /// for its way into a lease: they then end with an error. So do calls that load a library while
+  /// the constructors or destructors of another one run, and calls of a plug-in while another
+  /// thread is inside such a call of the same library. Zero: no limit. It must not be negative.
   std::chrono::milliseconds end_timeout{2000};
   /// What the host's users decide for plug-ins.
   Policy policy;
@@ -130,7 +131,7 @@ class CTXB_API Broker {
 
   /// Loads a plug-in library, calls its init and checks its descriptors. If a static constructor
   /// throws, the process ends (std::terminate) with the library's name; a scan finds such a library
-  /// beforehand.
+  /// beforehand. While another library is loaded, it waits as Tenant::adopt does.
   ///
   /// @param path  the library's file. If it is loaded already, the call returns another handle of
   ///              it.
@@ -233,14 +234,16 @@ class CTXB_API Broker {
   /// idle or once per block. It is cheap when there is nothing to do. Other threads can run graphs
   /// meanwhile. Never call it from inside a plug-in.
   ///
-  /// It may run beside jobs. An instance is told of a loss between two jobs only.
+  /// It may run beside jobs. An instance is told of a loss between two jobs only. It waits for no
+  /// plug-in: while another thread activates one of a library, as a graph does after a loss, the
+  /// plug-ins of that library are left to the next poll.
   ///
   /// It tells plug-ins (context_lost) and tenants (TenantOptions::on_loss) about lost leases, calls
   /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts
   /// that were lost and that nothing can use any more. Exceptions of TenantOptions::on_loss pass.
   void poll();
 
-  /// What every tenant used so far and holds now.
+  /// What every tenant used so far and holds now. It waits for no plug-in.
   [[nodiscard]] BrokerMetrics metrics() const;
 
   /// Begins to record the timeline. A process has one timeline, which holds the work of all its

@@ -24,9 +24,11 @@ enum class ErrorKind {
   /// The device cannot give the lease that was asked for, all ways into it are taken, or work of a
   /// neighbour that does not end keeps the driver from making a context or loading a module.
   lease_unavailable,
-  kernel_image,       ///< A module's image cannot be loaded here. The text ends with the JIT log.
-  plugin_not_found,   ///< There is no library or no plug-in of that name.
-  plugin_load,        ///< The system's loader refused the library. The text is the loader's own.
+  kernel_image,      ///< A module's image cannot be loaded here. The text ends with the JIT log.
+  plugin_not_found,  ///< There is no library or no plug-in of that name.
+  /// The system's loader refused the library, and the text is the loader's own. Or a constructor or
+  /// destructor of another library keeps the loader; the text names that library.
+  plugin_load,
   plugin_entry,       ///< The library is not a ctxbroker plug-in, or its entry is malformed.
   plugin_version,     ///< The library was built for another major version of the plug-in ABI.
   plugin_init,        ///< The library's init returned an error.

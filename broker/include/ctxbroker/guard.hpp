@@ -56,9 +56,9 @@ class CTXB_API Guard {
   ///                there.
   /// @param function  what runs inside, as strikes and the timeline name it: static text. Null
   ///                  means "guard".
-  /// @throws Error  `no_device`, `lease_unavailable`, `out_of_memory`, `context_lost`,
-  ///                `driver_call`; `wrong_state` if the tenant is closed. The thread is unchanged
-  ///                after an exception.
+  /// @throws Error  `no_device`, `lease_unavailable`, `out_of_memory`, `out_of_host_memory`,
+  ///                `system_limit`, `context_lost`, `driver_call`; `wrong_state` if the tenant is
+  ///                closed. The thread is unchanged after an exception.
   /// Thread-safe, also beside Tenant::close. It allocates or takes a lock only if the lease is new
   /// or was lost, if more threads are inside at once than ever before, or if the thread has more
   /// guards at once than ever before.

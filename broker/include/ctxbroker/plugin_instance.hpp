@@ -63,6 +63,11 @@ struct ActivationSizes {
 /// records that, and keeps what the call uses until Broker::poll or Broker::close finds that the
 /// thread has left.
 ///
+/// Plug-ins of one library are called by one thread at a time, but for their jobs. While a graph
+/// activates one of them again after a loss, calls that lead to another one wait, at most
+/// BrokerOptions::end_timeout. They then throw `wrong_state`, and name what still runs. The
+/// destructor records it, and Broker::poll or Broker::close ends the instance later.
+///
 /// Threads: call it on the thread that opened the broker, or serialise the calls with it. Do not
 /// call it while a graph runs a job of this instance. Functions that say that they are thread-safe
 /// can be called on any thread at any time.
@@ -147,7 +152,8 @@ class CTXB_API PluginInstance {
   /// Waits for the plug-in's work, at most BrokerOptions::end_timeout, and calls the plug-in's
   /// deactivate. Then the broker gives back what the plug-in forgot, and counts a strike for it.
   /// Work that does not end in that time makes the lease hung. The call does nothing when the
-  /// instance is not active. It does not throw.
+  /// instance is not active. It does not throw: if another thread is still inside a call of the
+  /// library after that time, the instance stays active, and a record says why.
   void deactivate();
   /// Whether the instance is active: activate succeeded, and deactivate did not follow.
   /// Thread-safe.

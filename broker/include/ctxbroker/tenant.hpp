@@ -44,7 +44,8 @@ struct TenantOptions {
   /// gave to the driver, at most BrokerOptions::end_timeout. If the driver may still call the code
   /// after that, the libraries stay in the process, and a record with the topic "tenant" says why.
   /// The broker knows of such functions only with the gate.
-  /// They also stay, with a strike, if a signal's handler or a thread of theirs is left.
+  /// They also stay, with a strike, if a signal's handler or a thread of theirs is left, and
+  /// without one if the constructors or destructors of another library run longer than that limit.
   bool unload_at_close = false;
   /// Device memory, in bytes, that the tenant's code may hold through its own driver calls. Beyond
   /// that, its calls return CUDA_ERROR_OUT_OF_MEMORY. This needs the gate. 0: the policy's limit,
@@ -120,9 +121,10 @@ class CTXB_API Tenant {
   ///
   /// The library's constructors run inside a guard, with no context current. By default, all
   /// symbols that it needs are resolved now, and its own symbols are not visible to other
-  /// libraries. One library loads at a time. Do not call it in the constructor of a library: the
-  /// system's loader lets no other thread load meanwhile, and one that is in this function would
-  /// never return.
+  /// libraries. One library loads at a time: while the constructors or destructors of another one
+  /// run, the call waits, at most BrokerOptions::end_timeout. Do not call it in the constructor of
+  /// a library that something else than the broker loads: two such threads wait for each other
+  /// until that limit.
   ///
   /// A library that is in the process already becomes the tenant's too, with the libraries that
   /// came with it and that nothing else needs. What it made with CUDA before stays the host's. If
@@ -138,8 +140,8 @@ class CTXB_API Tenant {
   /// @param options  how to load it.
   /// @return a handle of the library, which the tenant holds until close.
   /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load`, with the system
-  ///                loader's own text, or when a pattern gives the library to another tenant;
-  ///                `wrong_state` after close.
+  ///                loader's own text, or when a pattern gives the library to another tenant, or
+  ///                after the limit, with the name of the other library; `wrong_state` after close.
   AdoptedLibrary adopt(const std::filesystem::path& library, const AdoptOptions& options = {});
 
   /// Returns the lease on a device, and creates it at the first use.

@@ -23,6 +23,9 @@ class ThreadEnd {
     return is_usable_ && pthread_setspecific(key_, value) == 0;
   }
 
+  // False: all keys of the process were taken when this one was asked for.
+  bool is_usable() const noexcept { return is_usable_; }
+
  private:
   pthread_key_t key_{};
   bool is_usable_;

@@ -36,6 +36,11 @@ void end_frames_of_thread(void*) noexcept {
   }
 }
 
+const ThreadEnd& frames_end() noexcept {
+  static const ThreadEnd end(&end_frames_of_thread);
+  return end;
+}
+
 void tell_host(const GuardFrame& guard) noexcept {
   const Frame& frame = guard.frame;
   const TenantIdentity& tenant = *frame.tenant;
@@ -63,10 +68,20 @@ void tell_host(const GuardFrame& guard) noexcept {
 }  // namespace
 
 GuardFrame* make_guard_frame() noexcept {
-  static const ThreadEnd end(&end_frames_of_thread);
   // Any value but null: the function finds the frames by itself.
-  if (!end.watch(&thread_state)) return nullptr;
+  if (!frames_end().watch(&thread_state)) return nullptr;
   return new (std::nothrow) GuardFrame(system_thread());
+}
+
+Error no_guard_frame() {
+  if (!frames_end().is_usable()) {
+    return {ErrorKind::system_limit,
+            "no guard can be made in this process: when the first one was made, all keys of "
+            "pthread_key_create were taken; make a guard before the code that takes them, or load "
+            "that code in a worker"};
+  }
+  return {ErrorKind::out_of_host_memory,
+          "the process has no memory for a guard; free memory, or raise the process's limit"};
 }
 
 void leave_abandoned_frames() noexcept {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "context/guard.hpp"
+#include "ctxbroker/error.hpp"
 
 namespace ctxbroker::detail {
 
@@ -26,7 +27,7 @@ inline GuardFrame& guard_frame_of(Frame& frame) noexcept {
 
 [[gnu::cold]] GuardFrame* make_guard_frame() noexcept;
 
-// Returns a frame that enter may construct, or null without memory. It is the thread's until
+// Returns a frame that enter may construct, or null: see no_guard_frame. It is the thread's until
 // give_back_guard_frame. A thread's first ones are allocated, and freed when the thread ends.
 inline GuardFrame* take_guard_frame() noexcept {
   GuardFrame* const spare = thread_state.spare_guards;
@@ -35,6 +36,9 @@ inline GuardFrame* take_guard_frame() noexcept {
   thread_state.spare_guards = spare->next;
   return spare;
 }
+
+// The Error after take_guard_frame gave none: out_of_host_memory or system_limit.
+[[gnu::cold]] Error no_guard_frame();
 
 // On the thread that took it, after leave.
 inline void give_back_guard_frame(GuardFrame& guard) noexcept {

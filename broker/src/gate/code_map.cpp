@@ -41,7 +41,6 @@ struct Arrival {
 };
 
 struct Map {
-  std::recursive_mutex loading;  // held around each load and unload: taken before `lock`
   // A thread that holds it neither calls the loader nor waits for a tenant's calls: a constructor,
   // which has the loader's lock, may be waiting for it in a guarded call.
   std::shared_mutex lock;
@@ -369,7 +368,7 @@ bool has_run_path(const GatedTenant& tenant) {
 }
 
 CodeChange::CodeChange(GatedTenant& tenant, Way way, const std::string& path)
-    : tenant_(tenant), way_(way), loading_(map().loading) {
+    : tenant_(tenant), way_(way) {
   Map& process = map();
   with_present(process, [&](const Present& present) {
     update(process, present);

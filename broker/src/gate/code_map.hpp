@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -19,9 +18,8 @@ namespace ctxbroker::detail {
 
 // Stands around dlopen and dlclose of a tenant's library. The library at that path and what comes
 // with it is the tenant's, also while it runs before dlopen has returned. What the host opens
-// meanwhile on another thread stays the host's, and so does code of no library. Any thread: one
-// change waits for another thread's, as the loader itself would. Changes nest on one thread, as
-// when a constructor loads a library.
+// meanwhile on another thread stays the host's, and so does code of no library. The calling thread
+// has the turn of loader_turns. Changes nest, as when a constructor loads a library.
 class CodeChange {
  public:
   enum class Way { arrives, leaves };
@@ -36,7 +34,6 @@ class CodeChange {
   GatedTenant& tenant_;
   Way way_;
   bool has_ended_ = false;
-  std::unique_lock<std::recursive_mutex> loading_;
 };
 
 // Call the first before a tenant's code opens a library, and the second after it has. What is new

@@ -284,7 +284,7 @@ std::shared_ptr<TenantImpl> BrokerImpl::host_as_tenant() {
   auto tenant = host_tenant_.lock();
   if (tenant == nullptr || tenant->is_closed()) {
     tenant = make_shared_by_maker<TenantImpl>(*this, host_, options_.host);
-    const std::lock_guard lock(main_mutex_);
+    const std::lock_guard lock(opened_mutex_);
     host_tenant_ = tenant;
     host_handle_.reset();
   }
@@ -297,22 +297,17 @@ std::shared_ptr<TenantImpl> BrokerImpl::host_as_tenant() {
 }
 
 void BrokerImpl::add(Instance& instance) {
-  const std::lock_guard lock(main_mutex_);
+  const std::lock_guard lock(instances_mutex_);
   instances_.insert(&instance);
 }
 
 void BrokerImpl::remove(Instance& instance) noexcept {
-  const std::lock_guard lock(main_mutex_);
+  const std::lock_guard lock(instances_mutex_);
   instances_.erase(&instance);
 }
 
 void BrokerImpl::keep(std::unique_ptr<Instance> ended) noexcept {
-  ended->tenant().log(Severity::warning, "plugin", [&] {
-    return "a thread of plug-in " + ended->description().short_name +
-           " is inside a call after destroy; what is left of the instance stays until the thread "
-           "has left";
-  });
-  const std::lock_guard lock(main_mutex_);
+  const std::lock_guard lock(instances_mutex_);
   Instance* const kept = ended.release();
   try {
     kept_.emplace_back(kept);
@@ -321,8 +316,14 @@ void BrokerImpl::keep(std::unique_ptr<Instance> ended) noexcept {
 }
 
 void BrokerImpl::drop_left_instances() noexcept {
-  const std::lock_guard lock(main_mutex_);
-  std::erase_if(kept_, [](const auto& ended) { return ended->is_left(); });
+  std::list<std::unique_ptr<Instance>> kept;
+  {
+    const std::lock_guard lock(instances_mutex_);
+    kept.swap(kept_);
+  }
+  kept.remove_if([](const auto& one) { return one->try_to_end(); });
+  const std::lock_guard lock(instances_mutex_);
+  kept_.splice(kept_.end(), kept);
 }
 
 void BrokerImpl::poll() {
@@ -338,10 +339,16 @@ void BrokerImpl::poll() {
   if (claims_ != nullptr) claims_->look();
 }
 
+// No other thread ends instances meanwhile.
 void BrokerImpl::poll_instances() noexcept {
-  const std::lock_guard lock(main_mutex_);
   drop_left_instances();
-  for (Instance* const instance : instances_) instance->poll();
+  try {
+    std::unique_lock lock(instances_mutex_);
+    const std::vector<Instance*> all(instances_.begin(), instances_.end());
+    lock.unlock();
+    for (Instance* const instance : all) instance->poll();
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the next poll does it
+  }
 }
 
 std::vector<std::shared_ptr<TenantImpl>> BrokerImpl::opened_now() const {
@@ -373,17 +380,21 @@ void BrokerImpl::end_lost_contexts() noexcept {
   }
 }
 
-std::optional<std::size_t> BrokerImpl::count_suspects() {
-  const std::unique_lock lock(main_mutex_, std::try_to_lock);
-  if (!lock) return std::nullopt;
-  const auto has_been_inside = [](const std::shared_ptr<TenantImpl>& tenant) {
+std::size_t BrokerImpl::count_suspects() {
+  auto tenants = opened_now();
+  {
+    const std::lock_guard lock(opened_mutex_);
+    tenants.push_back(host_tenant_.lock());
+  }
+  auto count = std::count_if(tenants.begin(), tenants.end(), [](const auto& tenant) {
     return tenant != nullptr && tenant->has_been_inside();
-  };
-  const auto opened = opened_now();
-  auto count = std::count_if(instances_.begin(), instances_.end(),
-                             [](const Instance* one) { return one->in_flight(); }) +
-               std::count_if(opened.begin(), opened.end(), has_been_inside) +
-               (has_been_inside(host_tenant_.lock()) ? 1 : 0);
+  });
+  {
+    const std::lock_guard lock(instances_mutex_);
+    count += std::count_if(instances_.begin(), instances_.end(), [](const Instance* one) {
+      return one->in_flight() || one->phase() == Phase::activating;
+    });
+  }
   for (const auto& lease : leases_->all()) {  // what does not end goes on, whoever has gone
     if (lease->state() == LeaseState::hung) ++count;
   }
@@ -432,9 +443,10 @@ bool BrokerImpl::is_anybody_busy(const HungWork& family) {
 }
 
 std::size_t BrokerImpl::suspects() {
-  const std::lock_guard lock(main_mutex_);
-  if (!suspects_) suspects_ = count_suspects();
-  return suspects_.value_or(0);
+  const std::size_t now = count_suspects();
+  const std::lock_guard lock(instances_mutex_);
+  if (!suspects_) suspects_ = now;
+  return *suspects_;
 }
 
 std::string BrokerImpl::alive() const {
@@ -447,10 +459,13 @@ std::string BrokerImpl::alive() const {
         keeps(*tenant) && !claims_->is_in_use(*tenant) && !tenant->is_anybody_inside();
     tenants += is_idle ? 0 : 1;
   }
+  std::unique_lock lock(instances_mutex_);
+  const std::size_t instances = instances_.size();
+  lock.unlock();
   std::string text;
   for (const auto& part : {counted(tenants, "tenant", "tenants"),
                            counted(static_cast<std::size_t>(graphs_), "graph", "graphs"),
-                           counted(instances_.size(), "plug-in instance", "plug-in instances"),
+                           counted(instances, "plug-in instance", "plug-in instances"),
                            counted(libraries, "plug-in library", "plug-in libraries")}) {
     if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
   }

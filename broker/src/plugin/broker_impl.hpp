@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,9 +54,9 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
   std::chrono::milliseconds end_timeout() const noexcept { return options_.end_timeout; }
   const ProcessFault& fault() const noexcept { return fault_; }
   // Counts the suspects that may have work on the device: instances with work in flight, tenants
-  // that have been inside a lease, and hung leases. Returns no value if a plug-in's [main] function
-  // runs on another thread, because the count does not wait for it. Throws std::bad_alloc.
-  std::optional<std::size_t> count_suspects();
+  // that have been inside a lease, and hung leases. An instance that is being activated may have
+  // begun work too. Any thread. Throws std::bad_alloc.
+  std::size_t count_suspects();
   // After a fault: the same, counted once, at the first question. Instances that end later do not
   // make the others more suspicious. Throws std::bad_alloc.
   std::size_t suspects();
@@ -91,15 +92,12 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
   // Adds and removes an instance that is alive, so that close can refuse and poll can reach it.
   void add(Instance& instance);
   void remove(Instance& instance) noexcept;
-  // Keeps an instance that has ended until the threads of its plug-in have left it.
+  // Keeps an instance until it has ended and the threads of its plug-in have left it.
   void keep(std::unique_ptr<Instance> ended) noexcept;
   void drop_left_instances() noexcept;
   void poll();                                              // see Broker::poll
   bool is_polling() const noexcept { return polls_ != 0; }  // a loss callback runs
   bool is_in_record() const noexcept { return recorder_.recorder->speaking_here() != 0; }
-  // One thread at a time calls [main] functions of plug-ins: the host's main one, or one that runs
-  // a graph whose plug-ins have to be activated again. Such a function may lead to another one.
-  std::recursive_mutex& main_mutex() noexcept { return main_mutex_; }
   void add_graph() noexcept { ++graphs_; }
   void remove_graph() noexcept { --graphs_; }
 
@@ -154,13 +152,14 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
   mutable std::mutex opened_mutex_;
   std::vector<std::weak_ptr<TenantImpl>> opened_;      // by the host, or for the policy's patterns
   std::map<std::uint32_t, std::string> opened_names_;  // for ever: a timeline may name them still
-  std::weak_ptr<TenantImpl> host_tenant_;              // changed under main_mutex_
+  std::weak_ptr<TenantImpl> host_tenant_;              // changed under it, too
   // The handle of Broker::host: its count is that of the host's Tenant objects.
   std::weak_ptr<TenantImpl> host_handle_;
-  mutable std::recursive_mutex main_mutex_;
-  std::set<Instance*> instances_;                // under main_mutex_
-  std::vector<std::unique_ptr<Instance>> kept_;  // under main_mutex_
-  std::optional<std::size_t> suspects_;          // under main_mutex_
+  // Of the next three. No foreign code runs and nobody waits while it is held.
+  mutable std::mutex instances_mutex_;
+  std::set<Instance*> instances_;
+  std::list<std::unique_ptr<Instance>> kept_;
+  std::optional<std::size_t> suspects_;
   // The calls that primary_kept has counted, by function, library and device.
   mutable std::mutex kept_mutex_;
   std::map<std::tuple<std::string, std::string, int>, std::uint64_t> kept_primaries_;

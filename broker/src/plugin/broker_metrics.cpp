@@ -101,13 +101,13 @@ BrokerMetrics BrokerImpl::metrics() const {
       by_id[lease->tenant().id.value].leases.push_back(metrics_of(*lease));
     }
   }
-  // A graph may be renewing one on another thread.
-  std::unique_lock lock(main_mutex_);
-  for (const Instance* instance : instances_) {
-    by_id[instance->tenant().id.value].instances.push_back(
-        {instance->description().id, instance->lease()->generation(), instance->metrics()});
+  {
+    const std::lock_guard lock(instances_mutex_);
+    for (const Instance* instance : instances_) {
+      by_id[instance->tenant().id.value].instances.push_back(
+          {instance->description().id, instance->generation(), instance->metrics()});
+    }
   }
-  lock.unlock();
   BrokerMetrics metrics;
   if (leases_) {
     for (const PutOff& one : leases_->put_off()) {

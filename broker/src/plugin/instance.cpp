@@ -91,7 +91,7 @@ std::unique_ptr<Instance> Instance::make(BrokerImpl& broker, std::shared_ptr<Loa
   std::unique_ptr<Instance> made(
       new Instance(broker, std::move(library), index, std::move(settings)));
   try {
-    made->lease_ = broker.leases().get(made->library_->tenant(), made->lease_request());
+    made->take_lease();
     made->make_object();
     made->phase_.store(Phase::idle, std::memory_order_release);
     broker.add(*made);
@@ -131,16 +131,56 @@ LeaseInfo Instance::lease_info() const {
   return info;
 }
 
+void Instance::take_lease() {
+  lease_ = broker_.leases().get(library_->tenant(), lease_request());
+  generation_.store(lease_->generation(), std::memory_order_relaxed);
+}
+
 void Instance::end(std::unique_ptr<Instance> instance) noexcept {
   Instance& ending = *instance;
-  if (!ending.broker_.is_in_its_process()) return keep_for_ever(instance.release());
-  ending.deactivate();
+  BrokerImpl& broker = ending.broker_;
+  if (!broker.is_in_its_process()) return keep_for_ever(instance.release());
+  const auto library = ending.library_;  // longer than the turn
+  std::optional<Turn> turn;
   if (ending.object_ != nullptr) {
-    ending.call_main(Phase::idle, ending.nowhere(), "destroy",
-                     [&] { ending.object_->destroy(ending.object_); });
+    turn.emplace(library->main_turns(), ending.main_user("destroy"), broker.end_timeout());
   }
-  ending.broker_.remove(ending);
-  if (!ending.host_.end(ending.broker_.end_timeout())) ending.broker_.keep(std::move(instance));
+  if (turn && !*turn) {
+    ending.tenant().log(Severity::warning, "plugin", [&] {
+      return "plug-in " + ending.description_.short_name + " is not ended yet, because " +
+             ending.still_runs(turn->other()) + "; Broker::poll or Broker::close ends it later";
+    });
+    return broker.keep(std::move(instance));
+  }
+  ending.end_on_main();
+  turn.reset();
+  if (ending.host_.end(broker.end_timeout())) return;
+  ending.tenant().log(Severity::warning, "plugin", [&] {
+    return "a thread of plug-in " + ending.description_.short_name +
+           " is inside a call after destroy; what is left of the instance stays until the thread "
+           "has left";
+  });
+  broker.keep(std::move(instance));
+}
+
+// In a turn of the library's.
+void Instance::end_on_main() noexcept {
+  deactivate();
+  if (object_ != nullptr) {
+    call_main(Phase::idle, nowhere(), "destroy", [&] { object_->destroy(object_); });
+  }
+  broker_.remove(*this);
+  has_ended_ = true;
+}
+
+bool Instance::try_to_end() noexcept {
+  if (has_ended_) return host_.is_left();
+  {
+    const Turn turn(library_->main_turns(), main_user("destroy"), std::try_to_lock);
+    if (!turn) return false;
+    end_on_main();
+  }
+  return host_.end(std::chrono::milliseconds(0));
 }
 
 Instance::~Instance() {
@@ -148,6 +188,8 @@ Instance::~Instance() {
 }
 
 void Instance::make_object() {
+  const Turn turn(library_->main_turns(), main_user("create"), broker_.end_timeout());
+  if (!turn) throw busy_error("create", turn.other());
   const ctxb_plugin* made = nullptr;
   const CallOutcome outcome = call_main(Phase::creating, nowhere(), "create", [&] {
     made = library_->factory().create(static_cast<std::uint32_t>(index_), host_.host());
@@ -200,8 +242,24 @@ const Extension* Instance::extension(const char* id, std::size_t least_bytes) {
   return nullptr;
 }
 
+std::string Instance::still_runs(const TurnUser& other) const {
+  return std::string(other.function) + " of plug-in " + other.owner +
+         " still runs on another thread after a wait of " +
+         std::to_string(broker_.end_timeout().count()) +
+         " ms, and plug-ins of one library are called by one thread at a time";
+}
+
+Error Instance::busy_error(const char* function, const TurnUser& other) const {
+  return {ErrorKind::wrong_state,
+          "plug-in " + description_.short_name + ": " + function + " was not called, because " +
+              still_runs(other) +
+              "; call it again when that has returned, or raise BrokerOptions::end_timeout",
+          {.call = function, .device = settings_.device, .tenant = tenant().name}};
+}
+
 Error Instance::failure(const char* function, const CallOutcome& outcome,
                         ctxb_status status) const {
+  if (outcome.busy) return busy_error(function, *outcome.busy);
   const Error::Origin origin{.call = function,
                              .status = status,
                              .status_name = status_name(status),
@@ -252,7 +310,8 @@ Metrics Instance::metrics() const noexcept {
 }
 
 void Instance::poll() noexcept {
-  const std::lock_guard lock(broker_.main_mutex());
+  const Turn turn(library_->main_turns(), main_user("context_lost"), std::try_to_lock);
+  if (!turn) return;
   // A job that runs now ends with an error, and the graph's next one renews the activation.
   Phase idle = Phase::active;
   if (lease_->lost() && phase_.compare_exchange_strong(idle, Phase::lost)) tell_loss();

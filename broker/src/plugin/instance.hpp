@@ -50,8 +50,11 @@ class Instance {
   static std::unique_ptr<Instance> make(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library,
                                         std::size_t index, InstanceSettings settings);
   // Ends it. If a thread of the plug-in stays inside a call for longer than `end_timeout`, the
-  // broker keeps the rest of it until the thread has left.
+  // broker keeps the rest of it until the thread has left. If another thread stays inside a [main]
+  // function of the library, the broker keeps all of it until try_to_end works.
   static void end(std::unique_ptr<Instance> instance) noexcept;
+  // Without a wait: whether it has ended, and no thread of the plug-in is inside it.
+  bool try_to_end() noexcept;
   ~Instance();
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
@@ -60,6 +63,8 @@ class Instance {
   const InstanceSettings& settings() const noexcept { return settings_; }
   const PluginDescription& description() const noexcept { return description_; }
   const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
+  // The lease's, on any thread.
+  std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
   // Returns the lease as this instance sees it, with its own host's choice. The lease may have been
   // made for another instance's choice.
   LeaseInfo lease_info() const;
@@ -82,6 +87,7 @@ class Instance {
   void put_value(std::size_t index, double value) noexcept { parameters_.put(index, value); }
 
   void activate(const ActivationSizes& sizes);
+  // If another thread stays inside a [main] function of the library, it is only recorded.
   void deactivate() noexcept;
   bool active() const noexcept;
   const Activation* activation() const noexcept { return activation_.get(); }
@@ -103,7 +109,8 @@ class Instance {
   std::vector<std::byte> save_state();
   void load_state(const std::vector<std::byte>& state);
 
-  // Broker::poll: calls context_lost, unless a job runs now, and on_main_thread.
+  // Broker::poll: calls context_lost, unless a job runs now, and on_main_thread. Does nothing while
+  // another thread is inside a [main] function of the library; the next poll does it.
   void poll() noexcept;
   // Ends the activation whose lease is lost and begins another of the same sizes. Throws Error;
   // then it can be called again.
@@ -172,9 +179,6 @@ class Instance {
   bool is_process_thread() const noexcept;
   void strike(const char* function, const char* what) noexcept;
 
-  // Once it has ended: false while a thread of the plug-in is inside it.
-  bool is_left() const noexcept { return host_.is_left(); }
-
  private:
   Instance(BrokerImpl& broker, std::shared_ptr<LoadedLibrary> library, std::size_t index,
            InstanceSettings settings);
@@ -185,6 +189,13 @@ class Instance {
   void count_launches_since(std::uint64_t before, const Lease& lease) noexcept {
     lease.work().launches.fetch_add(launches() - before, std::memory_order_relaxed);
   }
+  TurnUser main_user(const char* function) const noexcept {
+    return {tenant().lasting_name, lasting_id_, function};
+  }
+  Error busy_error(const char* function, const TurnUser& other) const;
+  std::string still_runs(const TurnUser& other) const;  // in words; throws std::bad_alloc
+  void take_lease();
+  void end_on_main() noexcept;
   void make_object();
   std::uint64_t ask_frames(const char* function, std::uint64_t (*ask)(const ctxb_plugin*));
   template <typename Ask>
@@ -215,7 +226,7 @@ class Instance {
             .plugin_id = lasting_id_,
             .library = library_->lasting_path()};
   }
-  // Calls a [main] function of the plug-in.
+  // Calls a [main] function of the plug-in, in a turn of the library's.
   template <typename Function>
   CallOutcome call_main(const GuardTarget& target, const char* function, Function&& body) noexcept;
   // The same in `phase`; the phase before stands again afterwards. Not while a job may run.
@@ -225,7 +236,8 @@ class Instance {
 
   BrokerImpl& broker_;
   std::shared_ptr<LoadedLibrary> library_;  // before lease_: the lease ends first
-  std::shared_ptr<Lease> lease_;
+  std::shared_ptr<Lease> lease_;            // changed in a turn of the library's
+  std::atomic<std::uint64_t> generation_{0};
   std::size_t index_;
   PluginDescription description_;
   const char* const lasting_id_;
@@ -253,6 +265,7 @@ class Instance {
   std::optional<ActivationSizes> renewal_;  // the one that has not succeeded yet
   std::uint64_t times_activated_ = 0;
   std::uint64_t launches_before_job_ = 0;  // the last one's
+  bool has_ended_ = false;
 };
 
 // A preset of a plug-in's parameters, without its state. The texts are those of parameters that are
@@ -264,7 +277,8 @@ Preset values_of(const Instance& instance);
 template <typename Function>
 CallOutcome Instance::call_main(const GuardTarget& target, const char* function,
                                 Function&& body) noexcept {
-  const std::lock_guard lock(broker_.main_mutex());
+  const Turn turn(library_->main_turns(), main_user(function), broker_.end_timeout());
+  if (!turn) return {.busy = turn.other()};
   const std::thread::id outer =
       main_thread_.exchange(std::this_thread::get_id(), std::memory_order_acq_rel);
   const RunningSide running(host_);

@@ -65,7 +65,8 @@ void Activation::make_staging(std::size_t jobs) {
 }
 
 void Instance::activate(const ActivationSizes& sizes) {
-  const std::lock_guard lock(broker_.main_mutex());
+  const Turn turn(library_->main_turns(), main_user("activate"), broker_.end_timeout());
+  if (!turn) throw busy_error("activate", turn.other());
   if (phase() != Phase::idle) {
     throw Error(ErrorKind::wrong_state,
                 "plug-in " + description_.short_name + " is active already; deactivate it first");
@@ -114,7 +115,7 @@ void Instance::activate(const ActivationSizes& sizes) {
 
 void Instance::renew_lost_lease() {
   if (!lease_->lost()) return;
-  lease_ = broker_.leases().get(library_->tenant(), lease_request());
+  take_lease();
 }
 
 bool Instance::watches_files() const noexcept {
@@ -134,7 +135,8 @@ bool Instance::take_changed_files() {
 }
 
 void Instance::renew() {
-  const std::lock_guard lock(broker_.main_mutex());
+  const Turn turn(library_->main_turns(), main_user("activate"), broker_.end_timeout());
+  if (!turn) throw busy_error("activate", turn.other());
   const ActivationSizes sizes = activation_ != nullptr ? activation_->sizes : *renewal_;
   deactivate();
   renewal_ = sizes;
@@ -142,7 +144,16 @@ void Instance::renew() {
 }
 
 void Instance::deactivate() noexcept {
-  const std::lock_guard lock(broker_.main_mutex());
+  const Phase now = phase();
+  if (now != Phase::active && now != Phase::lost && !renewal_) return;
+  const Turn turn(library_->main_turns(), main_user("deactivate"), broker_.end_timeout());
+  if (!turn) {
+    tenant().log(Severity::warning, "plugin", [&] {
+      return "plug-in " + description_.short_name + " stays active, because " +
+             still_runs(turn.other());
+    });
+    return;
+  }
   renewal_.reset();
   const Phase before = phase();
   if (before != Phase::active && before != Phase::lost) return;
@@ -183,7 +194,7 @@ void Instance::wait_for_work() noexcept {
 // Its suspects are counted before its lease becomes one of them.
 void Instance::hang(Lease& lease, CUstream stream) noexcept {
   try {
-    if (!lease.is_hung()) hung_alone_ = in_flight() && broker_.count_suspects() == 1U;
+    if (!lease.is_hung()) hung_alone_ = in_flight() && broker_.count_suspects() == 1;
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it is not known
   }
   lease.hang(stream);

@@ -123,6 +123,7 @@ ParameterValue Instance::from_text(std::string_view id, std::string_view text) {
   if (outcome.ran() && status == CTXB_ERROR_UNSUPPORTED) return parameter.parse(text);
   if (!outcome.ran() || status != CTXB_OK) {
     const Error why = failure("from_text", outcome, status);
+    if (outcome.busy) throw Error(why);
     throw Error(ErrorKind::parameter_value,
                 "parameter \"" + parameter.id + "\" cannot be \"" + given + "\": " + why.message(),
                 why.origin());

@@ -2,18 +2,21 @@
 #include "plugin/library_file.hpp"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "ctxbroker/error.hpp"
 #include "gate/gate.hpp"
+#include "gate/loaded_objects.hpp"
 #include "gate/loader_exception.hpp"
 #include "image/elf.hpp"
+#include "observe/lasting.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -100,15 +103,12 @@ FileId file_id(const std::filesystem::path& canonical) {
 
 namespace {
 
-// The loader looks for the name that a library was opened by before it looks at the file.
-bool is_loaded_by_name(const std::filesystem::path& canonical) noexcept {
-  void* const library = dlopen(canonical.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) return false;
-  link_map* object = nullptr;
-  const bool is_this = dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 && object != nullptr &&
-                       canonical.native() == object->l_name;
-  dlclose(library);  // this call's count only
-  return is_this;
+// The loader looks for the name that a library was opened by before it looks at the file. It is not
+// asked itself, because it may be waiting for a constructor.
+bool is_loaded_by_name(const std::filesystem::path& canonical) {
+  const std::vector<LoadedObject> present = loaded_objects();
+  return std::any_of(present.begin(), present.end(),
+                     [&](const LoadedObject& one) { return one.path == canonical.native(); });
 }
 
 }  // namespace
@@ -133,6 +133,22 @@ std::string library_name(const std::filesystem::path& path) {
   name = name.substr(0, name.find(".so"));
   if (name.size() > 3 && name.compare(0, 3, "lib") == 0) name.erase(0, 3);
   return name;
+}
+
+Turns& loader_turns() noexcept {
+  static auto* const one = new Turns;  // never ended: used until the process ends
+  return *one;
+}
+
+TurnUser loader_user(const TenantIdentity& tenant, const std::filesystem::path& library,
+                     const char* function) noexcept {
+  return {tenant.lasting_name, lasting(library.native()), function};
+}
+
+std::string loader_in_use(const TurnUser& other, std::chrono::milliseconds limit) {
+  return "a " + std::string(other.function) + " of tenant " + other.tenant + "'s library \"" +
+         other.owner + "\" still runs on another thread after a wait of " +
+         std::to_string(limit.count()) + " ms, and the system's loader serves one thread at a time";
 }
 
 boost::dll::shared_library load_library(const std::filesystem::path& canonical,

@@ -62,7 +62,6 @@ LoadedLibrary::~LoadedLibrary() {
 // Undoes what stands, in reverse order; also after a constructor that failed half-way.
 void LoadedLibrary::end() noexcept {
   if (initialised_) {
-    const std::lock_guard lock(broker_.main_mutex());
     call_plugin(broker_.nowhere(), call("deinit"), [&] { entry_->deinit(); });
     initialised_ = false;
   }
@@ -116,7 +115,6 @@ void LoadedLibrary::read_entry() {
 void LoadedLibrary::call_init() {
   ctxb_status status = CTXB_ERROR;
   const std::string path = path_.string();
-  const std::lock_guard lock(broker_.main_mutex());
   const CallOutcome outcome =
       call_plugin(broker_.nowhere(), call("init"), [&] { status = entry_->init(path.c_str()); });
   say_replaced_handlers(*tenant());

@@ -17,6 +17,7 @@
 #include "plugin/descriptor_reader.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/tenant_impl.hpp"
+#include "process/turn.hpp"
 
 namespace ctxbroker::detail {
 
@@ -42,6 +43,10 @@ class LoadedLibrary {
   const ctxb_plugin_factory& factory() const noexcept { return *factory_; }
   void end_lost_contexts() noexcept { tenant_.end_lost_contexts(); }
   BrokerImpl& broker() const noexcept { return broker_; }
+
+  // Threads take turns in the [main] functions of its plug-ins. Others wait no longer than
+  // `end_timeout`. Taken before all locks of the broker.
+  Turns& main_turns() noexcept { return main_turns_; }
 
   // Held around process by plug-ins that allow one at a time in their whole library.
   std::mutex& process_mutex() noexcept { return process_mutex_; }
@@ -69,6 +74,7 @@ class LoadedLibrary {
   const ctxb_plugin_factory* factory_ = nullptr;
   std::vector<PluginRecord> records_;
   std::vector<PluginDescription> descriptions_;  // the records', in the form that hosts see
+  Turns main_turns_;
   std::mutex process_mutex_;
   bool initialised_ = false;
   bool unloadable_ = false;

@@ -3,19 +3,23 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "context/guard.hpp"
 #include "observe/running.hpp"
 #include "observe/span.hpp"
+#include "process/turn.hpp"
 
 namespace ctxbroker::detail {
 
 struct CallOutcome {
   CUresult entered = CUDA_SUCCESS;  // after an error the plug-in was not called
   bool threw = false;               // the plug-in threw an exception, which was caught
-  bool ran() const noexcept { return entered == CUDA_SUCCESS && !threw; }
+  // The plug-in was not called, because this code of its library did not end in time.
+  std::optional<TurnUser> busy{};
+  bool ran() const noexcept { return entered == CUDA_SUCCESS && !threw && !busy; }
 };
 
 // Calls `function`, which calls the plug-in, inside `target`. An exception is a strike.

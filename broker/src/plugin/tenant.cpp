@@ -56,10 +56,10 @@ const std::string& Tenant::name() const& noexcept {
 
 AdoptedLibrary Tenant::adopt(const std::filesystem::path& library, const AdoptOptions& options) {
   detail::TenantImpl& tenant = alive(impl_);
-  auto image = tenant.adopt(detail::canonical_library(library), options);
-  // It stays after the close, too. So a neighbour that closes it once too often changes nothing.
-  if (!tenant.unloads_at_close()) detail::keep_resident(image->path);
-  return AdoptedLibrary(std::move(image));
+  // What stays after the close stays from now on. So a neighbour that closes it once too often
+  // changes nothing.
+  return AdoptedLibrary(
+      tenant.adopt(detail::canonical_library(library), options, !tenant.unloads_at_close()));
 }
 
 LeaseInfo Tenant::lease(int device) {
@@ -120,9 +120,7 @@ void Tenant::close() {
   if (detail::is_inside(lease->generation(), &lease->tenant())) return;
   for (;;) {
     detail::GuardFrame* const guard = detail::take_guard_frame();
-    if (guard == nullptr) {
-      throw Error(ErrorKind::out_of_memory, "no memory for a guard");
-    }
+    if (guard == nullptr) throw detail::no_guard_frame();
     const CUresult status = detail::enter(&guard->frame, lease->target(),
                                           {.tenant = &lease->tenant(),
                                            .function = function != nullptr ? function : "guard",

@@ -20,6 +20,7 @@
 #include "ctxbroker/tenant.hpp"
 #include "gate/gated_tenant.hpp"
 #include "gate/loaded_objects.hpp"
+#include "process/turn.hpp"
 
 namespace ctxbroker::detail {
 
@@ -47,11 +48,13 @@ class TenantImpl final : private LeaseSource {
   // Learns which plug-ins its library has. From now on, the policy for them counts.
   void know_plugins(const std::vector<std::string>& ids);
 
-  // Loads a library under guard, with no context current. Throws Error (plugin_load). Unloaded, or
-  // left resident, by dismiss or at close.
+  // Loads a library under guard, with no context current. Throws Error (plugin_load), also when
+  // another library is still being loaded or unloaded after `end_timeout`. Unloaded, or left
+  // resident, by dismiss or at close. `stays`: it does not leave, whoever closes it.
   std::shared_ptr<LibraryImage> adopt(const std::filesystem::path& canonical,
-                                      const AdoptOptions& options = {});
-  // `unload`: it may go. It stays, and the host is told why, while something may still call it.
+                                      const AdoptOptions& options = {}, bool stays = false);
+  // `unload`: it may go. It stays, and the host is told why, while something may still call it, or
+  // if another library is still being loaded or unloaded after `end_timeout`.
   void dismiss(LibraryImage& library, bool unload) noexcept;
 
   // The lease in force on a device, made when there is none or it is lost. It exists until the
@@ -116,6 +119,7 @@ class TenantImpl final : private LeaseSource {
   void take_code(const LibraryImage& image);
   void say_shared_variables(const LibraryImage& image);
   std::vector<Extent> code_that_may_leave(const LibraryImage& library);  // throws std::bad_alloc
+  void leave_behind(LibraryImage& library, bool should_go, const TurnUser& other) noexcept;
   // Returns whether something was left. Throws std::bad_alloc.
   bool report_what_is_left(const LibraryImage& library);
   std::vector<CUcontext> own_contexts();  // of its leases; likewise

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 
 #include <cstdio>
+#include <new>
+#include <utility>
 
 #include "ctxbroker/error.hpp"
 #include "gate/code_map.hpp"
@@ -19,11 +21,13 @@
 #include "plugin/needed_files.hpp"
 #include "plugin/shared_variables.hpp"
 #include "plugin/tenant_impl.hpp"
+#include "process/maker.hpp"
+#include "process/turn.hpp"
 
 namespace ctxbroker::detail {
 
 std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& canonical,
-                                                const AdoptOptions& options) {
+                                                const AdoptOptions& options, bool stays) {
   if (const ClaimedLibraries* const claims = broker_.claims()) {
     if (const LibraryPattern* const taken = claims->taken_by(canonical, identity_->name)) {
       throw Error(ErrorKind::plugin_load,
@@ -32,6 +36,17 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
                       "\"; adopt it for that tenant, or change the pattern",
                   {.tenant = identity_->name});
     }
+  }
+  // Also around all that asks the loader about the library afterwards.
+  const Turn turn(loader_turns(), loader_user(*identity_, canonical, "constructor"),
+                  broker_.end_timeout());
+  if (!turn) {
+    throw Error(ErrorKind::plugin_load,
+                "\"" + canonical.string() +
+                    "\" was not loaded: " + loader_in_use(turn.other(), broker_.end_timeout()) +
+                    "; load it again when that has returned, load the other library in a worker, "
+                    "or raise BrokerOptions::end_timeout",
+                {.call = "dlopen", .tenant = identity_->name});
   }
   auto image = std::make_shared<LibraryImage>();
   image->path = canonical;
@@ -61,6 +76,7 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
     take_code(*image);
   }
   say_shared_variables(*image);
+  if (stays) keep_resident(canonical);
   const std::lock_guard lock(mutex_);
   libraries_.push_back(image);
   return image;
@@ -174,13 +190,34 @@ bool TenantImpl::report_what_is_left(const LibraryImage& library) {
   return false;
 }
 
+// The loader serves another thread and would make this one wait, so it is not even told to keep the
+// library: nobody closes it any more.
+void TenantImpl::leave_behind(LibraryImage& library, bool should_go,
+                              const TurnUser& other) noexcept {
+  resident_ = true;
+  keep_for_ever(new (std::nothrow) boost::dll::shared_library(std::move(library.library)));
+  if (!should_go) return;
+  identity_->log(Severity::warning, "tenant", [&] {
+    return library.path.string() + " stays in the process, because " +
+           loader_in_use(other, broker_.end_timeout());
+  });
+}
+
 void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
   if (!library.library.is_loaded()) return;
   // A library that has run may have registered callbacks, threads, thread-local values: it stays
   // mapped unless it says that it can go. What is enqueued may call its functions, too.
   std::optional<LeavingKeys> keys;
+  std::string caller;
   try {
-    std::string caller = unload ? what_may_call_code() : "";
+    if (unload) caller = what_may_call_code();
+  } catch (...) {
+    unload = false;
+  }
+  const Turn turn(loader_turns(), loader_user(*identity_, library.path, "destructor"),
+                  broker_.end_timeout());
+  if (!turn) return leave_behind(library, unload, turn.other());
+  try {
     if (unload && caller.empty() && report_what_is_left(library)) unload = false;
     if (unload && caller.empty()) keys.emplace(code_that_may_leave(library));
     if (keys && keys->are_in_use()) {

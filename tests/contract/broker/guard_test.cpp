@@ -2,9 +2,14 @@
 // Plug-ins that leave the thread's context stack in disorder, with and without the guard.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
+#include <pthread.h>
+
+#include <cstdlib>
+#include <vector>
 
 #include "broker_fixture.hpp"
 #include "ctxbroker/plugin.h"
+#include "support/child_process.hpp"
 #include "support/raw_driver.hpp"
 
 namespace ctxbroker {
@@ -143,6 +148,35 @@ TEST_F(WithoutGuardTest, HostsContextIsPoppedAway) {
 TEST_F(WithoutGuardTest, HostsContextIsReplaced) {
   call_process("com.example.test.sets_none");
   EXPECT_NE(driver.current(), own);
+}
+
+class GuardChildTest : public BrokerTest {};
+
+// It was told as a want of device memory, of which a host then frees some in vain.
+TEST_F(GuardChildTest, DISABLED_GuardWithoutAThreadKeyIsRefusedAsALimit) {
+  Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::private_own)});
+  static_cast<void>(tenant.lease());
+  const bool has_guard_before = std::getenv("CTXB_TEST_GUARD_BEFORE") != nullptr;
+  if (has_guard_before) const Guard guard(tenant);
+  std::vector<pthread_key_t> keys;
+  for (pthread_key_t key{}; pthread_key_create(&key, nullptr) == 0;) keys.push_back(key);
+  if (has_guard_before) {  // the control
+    EXPECT_NO_THROW(const Guard guard(tenant));
+  } else {
+    EXPECT_THAT(error_text(ErrorKind::system_limit, [&] { const Guard guard(tenant); }),
+                HasSubstr("pthread_key_create"));
+  }
+  for (const pthread_key_t key : keys) pthread_key_delete(key);
+}
+
+TEST(GuardKeyTest, GuardWithoutAThreadKeyIsRefusedAsALimit) {
+  for (const Environment& environment :
+       {Environment{}, Environment{{"CTXB_TEST_GUARD_BEFORE", "1"}}}) {
+    const ChildResult child =
+        run_child("GuardChildTest.DISABLED_GuardWithoutAThreadKeyIsRefusedAsALimit", environment);
+    EXPECT_EQ(child.exit_code, 0) << child.output;
+    EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
+  }
 }
 
 }  // namespace

@@ -17,6 +17,8 @@
 namespace ctxbroker {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -25,6 +27,17 @@ constexpr auto too_long = std::chrono::seconds(30);
 
 class PollTest : public BrokerTest {
  protected:
+  void wait_until_held_up() {
+    const auto is_held_up = [&] {
+      const std::vector<std::string> texts = said("plugin");
+      return std::any_of(texts.begin(), texts.end(), [](const std::string& text) {
+        return text.find("held up") != std::string::npos;
+      });
+    };
+    const auto deadline = std::chrono::steady_clock::now() + too_long;
+    while (!is_held_up() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_TRUE(is_held_up());
+  }
   // Runs a job on another thread, and loses the lease while the plug-in `rests` is held up in a
   // call of that job. Returns the job's error.
   std::string error_beside_a_loss(Graph& graph, const PluginInstance& rests) {
@@ -36,21 +49,39 @@ class PollTest : public BrokerTest {
       float pixel[4] = {1, 2, 3, 4};
       error = error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); });
     });
-    const auto is_held_up = [&] {
-      const std::vector<std::string> texts = said("plugin");
-      return std::any_of(texts.begin(), texts.end(), [](const std::string& text) {
-        return text.find("held up") != std::string::npos;
-      });
-    };
-    const auto deadline = std::chrono::steady_clock::now() + too_long;
-    while (!is_held_up() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-    EXPECT_TRUE(is_held_up());
+    wait_until_held_up();
     EXPECT_TRUE(broker.force_loss(rests.lease().tenant, 0, "once more"));
     hold_up = false;
     job.join();
     dlclose(library);
     return error;
   }
+};
+
+// Does `work` on another thread, where `rests` is held up in a call.
+class HeldUp {
+ public:
+  explicit HeldUp(std::function<void()> work)
+      : library_(dlopen(test_plugin("behaviours").c_str(), RTLD_NOW | RTLD_NOLOAD)),
+        hold_up_(*static_cast<std::atomic<bool>*>(dlsym(library_, "behaviours_hold_up"))) {
+    hold_up_ = true;
+    thread_ = std::thread(std::move(work));
+  }
+  ~HeldUp() {
+    let_go();
+    dlclose(library_);
+  }
+  void let_go() {
+    hold_up_ = false;
+    if (thread_.joinable()) thread_.join();
+  }
+  HeldUp(const HeldUp&) = delete;
+  HeldUp& operator=(const HeldUp&) = delete;
+
+ private:
+  void* library_;
+  std::atomic<bool>& hold_up_;
+  std::thread thread_;
 };
 
 // Runs `work` again and again on another thread until the object ends.
@@ -197,6 +228,99 @@ TEST_F(PollTest, TenantClosesWhileAnotherThreadReadsTheLeases) {
   EXPECT_THAT(said("tenant"), IsEmpty());
   Tenant host = broker.host();
   EXPECT_EQ(host.lease().state, LeaseState::ready);
+}
+
+// The graph activates the plug-in again after a loss. All calls of other libraries, and those about
+// all instances, waited for that.
+TEST_F(PollTest, CallsAboutOtherLibrariesWaitForNoActivateThatDoesNotReturn) {
+  PluginInstance rests = active("rests");
+  const PluginLibrary twin = broker.load(test_plugin("behaviours_twin"));
+  PluginInstance asks = broker.create(twin, "asks", {});
+  asks.activate(test_sizes);
+  Graph graph(broker, {&rests}, test_sizes);
+  float pixel[4] = {1, 2, 3, 4};
+  graph.process(pixel, pixel, {});
+  const std::uint64_t before = rests.lease().generation;
+  ASSERT_TRUE(broker.force_loss(rests.lease().tenant, 0, "a test"));
+  std::atomic<bool> is_done{false};
+  HeldUp held([&] {
+    graph.process(pixel, pixel, {});
+    is_done = true;
+  });
+  wait_until_held_up();
+  std::vector<InstanceMetrics> instances;
+  for (const TenantMetrics& tenant : broker.metrics().tenants) {
+    instances.insert(instances.end(), tenant.instances.begin(), tenant.instances.end());
+  }
+  EXPECT_EQ(instances.size(), 2u);
+  EXPECT_EQ(std::count_if(instances.begin(), instances.end(),
+                          [&](const auto& one) { return one.generation > before; }),
+            2)
+      << "the other lease is younger, and the one that is lost has been renewed";
+  asks.deactivate();
+  asks.activate(test_sizes);
+  run({&asks});
+  broker.poll();
+  EXPECT_THAT(said("plugin"), Contains(HasSubstr("called back")));
+  EXPECT_EQ(asks.latency_frames(), 3u);
+  { const PluginInstance one_more = broker.create(twin, "affine", {}); }
+  EXPECT_FALSE(is_done) << "rests is held up, or this test shows nothing";
+  held.let_go();
+  EXPECT_TRUE(is_done);
+}
+
+// A library is called by one thread at a time.
+TEST_F(PollTest, CallsAboutTheSameLibraryEndWithTheTimeout) {
+  BrokerOptions hasty = options();
+  hasty.end_timeout = std::chrono::milliseconds(300);
+  Broker own = Broker::open(hasty);
+  const auto count = [&] {
+    std::size_t instances = 0;
+    for (const TenantMetrics& tenant : own.metrics().tenants) instances += tenant.instances.size();
+    return instances;
+  };
+  {
+    const PluginLibrary library = own.load(test_plugin("behaviours"));
+    PluginInstance rests = own.create(library, "rests", {});
+    PluginInstance idle = own.create(library, "affine", {});
+    std::optional<PluginInstance> second = own.create(library, "scratch", {});
+    rests.activate(test_sizes);
+    second->activate(test_sizes);
+    Graph graph(own, {&rests}, test_sizes);
+    float pixel[4] = {1, 2, 3, 4};
+    graph.process(pixel, pixel, {});
+    ASSERT_TRUE(own.force_loss(rests.lease().tenant, 0, "a test"));
+    std::atomic<bool> is_done{false};
+    HeldUp held([&] {
+      graph.process(pixel, pixel, {});
+      is_done = true;
+    });
+    wait_until_held_up();
+    const auto names_it = AllOf(HasSubstr("activate of plug-in com.example.test.rests still runs"),
+                                HasSubstr("300 ms"));
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { idle.activate(test_sizes); }), names_it);
+    EXPECT_FALSE(idle.active());
+    EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { static_cast<void>(idle.save_state()); }),
+                names_it);
+    EXPECT_THAT(error_text(ErrorKind::wrong_state,
+                           [&] { static_cast<void>(own.create(library, "affine", {})); }),
+                names_it);
+    second->deactivate();
+    EXPECT_TRUE(second->active());
+    EXPECT_THAT(said("plugin"), Contains(AllOf(HasSubstr("stays active"), names_it)));
+    own.poll();  // skips them
+    EXPECT_TRUE(second->active());
+    second.reset();
+    EXPECT_THAT(said("plugin"), Contains(AllOf(HasSubstr("is not ended yet"), names_it)));
+    EXPECT_EQ(count(), 3u);
+    EXPECT_FALSE(is_done) << "rests is held up, or this test shows nothing";
+    held.let_go();
+    EXPECT_TRUE(is_done);
+    own.poll();
+    EXPECT_EQ(count(), 2u) << "the poll has ended it";
+    EXPECT_NO_THROW(idle.activate(test_sizes));
+  }
+  EXPECT_NO_THROW(own.close());
 }
 
 // A close waits for the tenant's work, and the host polls once for each block of its own.
