@@ -44,6 +44,7 @@ struct BrokerOptions {
   std::string host_name = "host";  ///< The host's name, for plug-ins and records.
   std::string host_version = "0";  ///< The host's version, for plug-ins.
   /// The driver. Unset: what the environment variable CTXBROKER_DRIVER names, else automatic.
+  /// While a broker is open, all variables are as they were when the first one was opened.
   std::optional<DriverChoice> driver{};
   /// The software device's library file. Empty: the one beside the broker's own library.
   std::filesystem::path software_device{};
