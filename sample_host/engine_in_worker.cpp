@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plug-ins in a worker process: what --isolate asks for, and --on-fault=move after a fault. If it
 // ends, the command ends with an error that names the plug-in.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -20,6 +18,7 @@
 #include "engine.hpp"
 #include "exit_code.hpp"
 #include "logging.hpp"
+#include "process/environment.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -56,16 +55,15 @@ WorkerGraphDescription describe_graph(const Options& options, const GraphPlan& p
   return description;
 }
 
-// All variables of this process, because a plug-in may read its own ones, for example for a
-// licence. But the worker does not share this process's MPS server: a fault would reach all
-// clients.
+// All variables of this process, as they were before plug-ins came, because a plug-in may read its
+// own ones, for example for a licence. But the worker does not share this process's MPS server: a
+// fault would reach all clients.
 std::vector<std::string> own_environment() {
   std::vector<std::string> all;
-  for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
-    const std::string_view entry = *one;
-    if (entry.find('=', 1) != std::string_view::npos && entry.front() != '=' &&
-        entry.rfind("CUDA_MPS_PIPE_DIRECTORY=", 0) != 0) {
-      all.emplace_back(entry);
+  for (const std::string& entry : detail::kept_environment()) {
+    if (entry.find('=', 1) != std::string::npos && entry.front() != '=' &&
+        !entry.starts_with("CUDA_MPS_PIPE_DIRECTORY=")) {
+      all.push_back(entry);
     }
   }
   return all;

@@ -17,6 +17,7 @@
 #include "logging.hpp"
 #include "observe/standard_output.hpp"
 #include "probe_report.hpp"
+#include "process/environment.hpp"
 #include "progress.hpp"
 #include "terminal.hpp"
 
@@ -66,6 +67,7 @@ ExitCode run(int argc, const char* const* argv) {
   remember_start();
   std::optional<Options> options;
   try {
+    const detail::KeptEnvironment environment;  // before plug-ins come
     options = parse_options(argc, argv);
     if (!options) {  // help or the version
       check_printed();

@@ -40,6 +40,9 @@ struct ScanProgress {
 /// Where a host runs with raised privileges (AT_SECURE), no environment variable counts: neither
 /// CTXBROKER_PLUGIN_PATH, nor HOME, nor those of the cache. Files and folders into which everybody
 /// may write are then refused.
+///
+/// While a broker is open, the variables are as they were when the first one was opened, so a
+/// plug-in cannot change them.
 struct ScanOptions {
   /// Folders to search first, such as those of a command-line option. A folder that is not there is
   /// passed over. Subfolders are not searched.
@@ -158,9 +161,8 @@ struct CTXB_API ScanResult {
 /// several hosts can scan at once.
 ///
 /// @throws Error  `invalid_argument`, which names the option. Whatever else goes wrong is a state
-/// of
-///                a library or a note.
-/// Thread-safe, as long as no thread changes the environment.
+///                of a library or a note.
+/// Thread-safe. While no broker is open, no thread may change the environment meanwhile.
 [[nodiscard]] CTXB_API ScanResult scan(const ScanOptions& options = {});
 
 /// Enables or disables a library for this user. The next scan takes it into account.

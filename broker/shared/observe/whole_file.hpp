@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of the broker: where a user keeps them, and how they are written.
+// How files are written.
 #pragma once
 
 #include <filesystem>
@@ -7,12 +7,6 @@
 #include <string_view>
 
 namespace ctxbroker::detail {
-
-// The folder that a variable names; empty for a process with raised privileges, and where it is not
-// an absolute path.
-std::filesystem::path folder_from_environment(const char* variable);
-// $VARIABLE/ctxbroker, or ~/FALLBACK/ctxbroker; or empty.
-std::filesystem::path user_folder(const char* variable, const char* fallback);
 
 // Writes a file completely or not at all. Calls `produce` with a function that takes the content
 // piece by piece. The content goes to a temporary file beside `path`, which is renamed at the end.

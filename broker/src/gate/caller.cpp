@@ -25,7 +25,7 @@ constexpr int most_frames = 64;  // looked at, from the call outwards
 // call until a thread has ended.
 struct Thread {
   bool is_decided = false;
-  const void* owners = nullptr;   // owners_of_code(), from which that was decided
+  std::uint64_t owners = 0;       // owners_of_code(), from which that was decided
   GatedTenant* owner = nullptr;   // null: the host, but for calls of tenants' code
   std::uint64_t opening = 0;      // of the owner, that the thread has seen
   GatedTenant* latest = nullptr;  // whose lease is current, as far as the gate knows

@@ -59,7 +59,7 @@ void publish(const Map& map) {
   for (const Object& one : map.objects) {
     if (one.tenant != nullptr) ranges.push_back({one.begin, one.end});
   }
-  publish_tenant_code(std::move(ranges), !map.arrivals.empty());
+  publish_tenant_code(ranges, !map.arrivals.empty());
 }
 
 const Object* find(const std::vector<Object>& objects, std::uintptr_t address) noexcept {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -23,6 +22,7 @@
 #include "gate/tenant_imports.hpp"
 #include "gate/tools.hpp"
 #include "observe/enum_names.hpp"
+#include "process/environment.hpp"
 #include "process/own_files.hpp"
 
 namespace ctxbroker::detail {
@@ -47,11 +47,8 @@ const ctxb_gate* gate_of(void* library) {
 
 // Says who brought a library into the process, as far as that can be told afterwards.
 std::string bringer_of(std::string_view name) {
-  // Nobody writes to the environment while a broker is opened: [main] thread only.
-  const char* preloaded = std::getenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe)
-  if (preloaded != nullptr && std::string_view(preloaded).find(name) != std::string_view::npos) {
-    return "LD_PRELOAD names it";
-  }
+  const std::string preloaded = kept_variable("LD_PRELOAD").value_or("");
+  if (preloaded.find(name) != std::string::npos) return "LD_PRELOAD names it";
   for (const LoadedObject& one : loaded_objects()) {
     if (std::find(one.needed.begin(), one.needed.end(), name) == one.needed.end()) continue;
     return one.path.empty() ? "the program links it" : one.path + " needs it";

@@ -1,51 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gate/tenant_code.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <utility>
 
 namespace ctxbroker::detail {
 namespace {
 
-// It is never freed, because nobody knows who still reads it. That costs a few bytes per library
-// that comes or goes.
-struct TenantCode {
-  bool is_changing = false;
-  std::vector<Extent> ranges;
+struct Range {
+  std::atomic<std::uintptr_t> begin{0}, end{0};
 };
-std::atomic<const TenantCode*> tenant_code{nullptr};
 
-}  // namespace
+// Room for ranges. It is never freed, because nobody knows who still reads it. The next one has at
+// least twice the room, so all of them together are smaller than twice the largest.
+struct Room {
+  explicit Room(std::size_t most) : ranges(most) {}
+  std::vector<Range> ranges;
+  std::atomic<std::size_t> count{0};  // in use
+  std::unique_ptr<const Room> before;
+};
 
-void publish_tenant_code(std::vector<Extent> ranges, bool is_changing) {
-  static auto* const kept = new std::vector<std::unique_ptr<const TenantCode>>;
-  kept->push_back(std::make_unique<TenantCode>(TenantCode{is_changing, std::move(ranges)}));
-  tenant_code.store(kept->back().get(), std::memory_order_release);
-}
+// The writer makes this number odd, writes, and makes it even again. A reader that has read
+// anything new reads another number afterwards, because what is written is stored with release and
+// read with acquire. There are no fences, because ThreadSanitizer does not know them.
+std::atomic<std::uint64_t> code_changes{0};
+std::atomic<Room*> current_room{nullptr};  // null: there never was a range
+std::atomic<bool> code_is_changing{false};
 
-const void* owners_of_code() noexcept {
-  return tenant_code.load(std::memory_order_acquire);
-}
+constexpr std::size_t least_room = 16;
 
 // Reads a stack as it lies there. Sanitizers must not watch that.
-__attribute__((no_sanitize("address", "thread"))) bool may_point_into_tenants(
-    const std::uintptr_t* first, const std::uintptr_t* end) noexcept {
-  const TenantCode* const code = tenant_code.load(std::memory_order_acquire);
-  if (code == nullptr) return false;
-  if (code->is_changing) return true;
-  if (code->ranges.empty()) return false;
-  const Extent* const ranges = code->ranges.data();
-  const std::size_t count = code->ranges.size();
-  const std::uintptr_t lowest = ranges[0].begin, highest = ranges[count - 1].end;
+__attribute__((no_sanitize("address", "thread"))) bool any_in(const Range* ranges,
+                                                              std::size_t count,
+                                                              const std::uintptr_t* first,
+                                                              const std::uintptr_t* end) noexcept {
+  constexpr auto acquire = std::memory_order_acquire;
+  const std::uintptr_t lowest = ranges[0].begin.load(acquire);
+  const std::uintptr_t highest = ranges[count - 1].end.load(acquire);
   for (const std::uintptr_t* word = first; word < end; ++word) {
     if (*word < lowest || *word > highest) continue;
     for (std::size_t i = 0; i < count; ++i) {
-      if (*word >= ranges[i].begin && *word <= ranges[i].end) return true;
+      if (*word >= ranges[i].begin.load(acquire) && *word <= ranges[i].end.load(acquire)) {
+        return true;
+      }
     }
   }
   return false;
+}
+
+}  // namespace
+
+void publish_tenant_code(const std::vector<Extent>& ranges, bool is_changing) {
+  Room* const used = current_room.load(std::memory_order_relaxed);
+  const std::size_t most = used != nullptr ? used->ranges.size() : 0;
+  std::unique_ptr<Room> larger;
+  if (ranges.size() > most) {
+    larger = std::make_unique<Room>(std::max({ranges.size(), 2 * most, least_room}));
+  }
+  const std::uint64_t odd = code_changes.load(std::memory_order_relaxed) + 1;
+  code_changes.store(odd, std::memory_order_relaxed);  // the releases below keep it before them
+  Room* const next = larger ? larger.get() : used;
+  if (larger) {
+    larger->before.reset(used);
+    current_room.store(larger.release(), std::memory_order_release);
+  }
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    next->ranges[i].begin.store(ranges[i].begin, std::memory_order_release);
+    next->ranges[i].end.store(ranges[i].end, std::memory_order_release);
+  }
+  if (next != nullptr) next->count.store(ranges.size(), std::memory_order_release);
+  code_is_changing.store(is_changing, std::memory_order_release);
+  code_changes.store(odd + 1, std::memory_order_release);
+}
+
+std::uint64_t owners_of_code() noexcept {
+  return code_changes.load(std::memory_order_acquire);
+}
+
+bool may_point_into_tenants(const std::uintptr_t* first, const std::uintptr_t* end) noexcept {
+  const std::uint64_t before = code_changes.load(std::memory_order_acquire);
+  if (before % 2 != 0 || code_is_changing.load(std::memory_order_acquire)) return true;
+  const Room* const read = current_room.load(std::memory_order_acquire);
+  const std::size_t count = read != nullptr ? read->count.load(std::memory_order_acquire) : 0;
+  if (count != 0 && any_in(read->ranges.data(), count, first, end)) return true;
+  return code_changes.load(std::memory_order_acquire) != before;
 }
 
 }  // namespace ctxbroker::detail

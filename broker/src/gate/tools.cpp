@@ -4,14 +4,15 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "driver/driver_file.hpp"
 #include "gate/loaded_objects.hpp"
+#include "process/environment.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -47,14 +48,8 @@ const Known* known_tool(std::string_view path) noexcept {
   return found != std::end(known) ? found : nullptr;
 }
 
-std::string variable(const char* name) {
-  // Nobody writes to the environment while a broker is asked: [main] thread only.
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
-  return value != nullptr ? value : "";
-}
-
 std::vector<std::string> preloaded() {
-  const std::string list = variable("LD_PRELOAD");
+  const std::string list = kept_variable("LD_PRELOAD").value_or("");
   std::vector<std::string> all;
   for (std::size_t at = 0; at < list.size();) {
     const std::size_t end = std::min(list.find_first_of(" :", at), list.size());
@@ -97,7 +92,7 @@ void add_preloaded(std::vector<std::string>& tools) {
 }
 
 void add_injected(std::vector<std::string>& tools) {
-  const std::string file = variable("CUDA_INJECTION64_PATH");
+  const std::string file = kept_variable("CUDA_INJECTION64_PATH").value_or("");
   if (file.empty()) return;
   tools.push_back(file + " (CUDA_INJECTION64_PATH) is loaded by the driver: " + own_calls);
 }

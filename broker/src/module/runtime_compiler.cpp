@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "ctxbroker/error.hpp"
+#include "process/environment.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -115,8 +115,9 @@ std::string take(Program program, Size size, Take copy) {
 
 // First the toolkit that goes with the driver: its PTX is not too new for it.
 std::vector<std::string> compiler_candidates(int cuda_version) {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): hosts set it before they open the broker
-  if (const char* const file = secure_getenv("CTXBROKER_NVRTC"); file != nullptr) return {file};
+  // Nothing of the environment leads to code in a program that runs with more rights. Nor do
+  // variables that a plug-in has set.
+  if (const auto file = kept_secure_variable("CTXBROKER_NVRTC")) return {*file};
   const std::string first = std::to_string(cuda_version / 1000);
   std::vector<std::string> names;
   for (const std::string& major : {first, std::string("13"), std::string("12")}) {
@@ -126,9 +127,8 @@ std::vector<std::string> compiler_candidates(int cuda_version) {
   std::vector<std::string> all = names;
   std::vector<std::string> folders;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
-    // Nothing of the environment leads to code in a program that runs with more rights.
-    const char* const folder = secure_getenv(variable);
-    if (folder != nullptr && *folder == '/') folders.emplace_back(folder);
+    const std::string folder = folder_from_environment(variable).string();
+    if (!folder.empty()) folders.push_back(folder);
   }
   folders.emplace_back("/usr/local/cuda");
   for (const std::string& folder : folders) {

@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -123,19 +122,6 @@ void write(PartFile&& part,
 }
 
 }  // namespace
-
-std::filesystem::path folder_from_environment(const char* variable) {
-  const char* const text = secure_getenv(variable);
-  // The base directory specification: a path that is not absolute is to be ignored.
-  return text != nullptr && *text == '/' ? text : std::filesystem::path();
-}
-
-std::filesystem::path user_folder(const char* variable, const char* fallback) {
-  const std::filesystem::path folder = folder_from_environment(variable);
-  if (!folder.empty()) return folder / "ctxbroker";
-  const std::filesystem::path home = folder_from_environment("HOME");
-  return home.empty() ? home : home / fallback / "ctxbroker";
-}
 
 void write_whole_file(
     const std::filesystem::path& path,

@@ -156,7 +156,8 @@ void ClaimedLibraries::look() noexcept {
   look_for_claimed_code();
   if (!broker_.has_late_gate) return;
   const std::lock_guard lock(mutex_);
-  if (std::exchange(owners_, owners_of_code()) == owners_of_code()) return;
+  const std::uint64_t owners = owners_of_code();
+  if (std::exchange(owners_, owners) == owners) return;
   for (const auto& [name, one] : tenants_) {
     GatedTenant* const gated = one.its.identity->gated.load(std::memory_order_acquire);
     if (gated != nullptr) lead_imports(*gated);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -88,7 +89,7 @@ class ClaimedLibraries final : public CodeClaims {
   const std::vector<LibraryPattern> patterns_;
   mutable std::mutex mutex_;  // of what follows
   bool is_closed_ = false;
-  const void* owners_ = nullptr;           // owners_of_code() at the last look of a late gate
+  std::uint64_t owners_ = 0;               // owners_of_code() at the last look of a late gate
   std::map<std::string, Opened> tenants_;  // by name
   std::vector<std::pair<Package, std::string>> packages_;  // and their tenants' names
   std::set<std::size_t> matched_;                          // patterns

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/needed_files.hpp"
 
-#include <sys/auxv.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -156,8 +154,8 @@ NeededFiles::NeededFiles() : cache_(read_loader_cache()) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (!error) program_run_path_ = read(program).old_run_path;
-  const auto folders_of_user = kept_variable("LD_LIBRARY_PATH");
-  if (folders_of_user && ::getauxval(AT_SECURE) == 0) environment_ = split_paths(*folders_of_user);
+  const auto folders_of_user = kept_secure_variable("LD_LIBRARY_PATH");
+  if (folders_of_user) environment_ = split_paths(*folders_of_user);
 }
 
 const NeededFiles::Dynamic& NeededFiles::read(const fs::path& file) {

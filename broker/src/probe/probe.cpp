@@ -12,11 +12,11 @@
 #include "driver/driver.hpp"
 #include "driver/driver_error.hpp"
 #include "gate/gate.hpp"
-#include "observe/whole_file.hpp"
 #include "probe/probe_cache.hpp"
 #include "probe/protocol.hpp"
 #include "probe/questions.hpp"
 #include "probe/subject.hpp"
+#include "process/environment.hpp"
 #include "process/process.hpp"
 
 namespace ctxbroker {

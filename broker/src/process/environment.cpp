@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "process/environment.hpp"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <mutex>
@@ -57,6 +58,28 @@ std::optional<std::string> kept_variable(std::string_view name) {
     if (is_it) return one.substr(name.size() + 1);
   }
   return std::nullopt;
+}
+
+std::optional<std::string> kept_secure_variable(std::string_view name) {
+  return ::getauxval(AT_SECURE) == 0 ? kept_variable(name) : std::nullopt;
+}
+
+std::filesystem::path folder_from_environment(std::string_view name) {
+  const std::optional<std::string> text = kept_secure_variable(name);
+  // The base directory specification: a path that is not absolute is to be ignored.
+  return text && text->starts_with('/') ? std::filesystem::path(*text) : std::filesystem::path();
+}
+
+std::filesystem::path user_folder(std::string_view variable, std::string_view fallback) {
+  const std::filesystem::path folder = folder_from_environment(variable);
+  if (!folder.empty()) return folder / "ctxbroker";
+  const std::filesystem::path home = folder_from_environment("HOME");
+  return home.empty() ? home : home / fallback / "ctxbroker";
+}
+
+std::filesystem::path temporary_folder() {
+  const std::optional<std::string> text = kept_secure_variable("TMPDIR");
+  return text && !text->empty() ? *text : "/tmp";
 }
 
 }  // namespace ctxbroker::detail

@@ -6,6 +6,7 @@
 #include "ctxbroker/error.hpp"
 #include "json/document.hpp"
 #include "observe/whole_file.hpp"
+#include "process/environment.hpp"
 #include "scan/library_files.hpp"
 
 namespace ctxbroker::detail {

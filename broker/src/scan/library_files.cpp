@@ -5,12 +5,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 #include <system_error>
 
-#include "observe/whole_file.hpp"
 #include "plugin/foreign_text.hpp"
+#include "process/environment.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -95,8 +94,9 @@ std::vector<fs::path> search_folders(const ScanOptions& options, bool elevated,
   const auto append = [&](const std::vector<fs::path>& more) {
     given.insert(given.end(), more.begin(), more.end());
   };
-  const char* const text = options.environment ? secure_getenv(path_variable) : nullptr;
-  if (text != nullptr && !elevated) append(split(text));
+  if (options.environment && !elevated) {
+    append(split(kept_secure_variable(path_variable).value_or("")));
+  }
   append(options.beside);
   if (options.standard) append(standard_folders());
 

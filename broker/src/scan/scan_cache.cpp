@@ -13,6 +13,7 @@
 #include "ctxbroker/version.hpp"
 #include "observe/whole_file.hpp"
 #include "plugin/description_json.hpp"
+#include "process/environment.hpp"
 
 namespace ctxbroker::detail {
 namespace {

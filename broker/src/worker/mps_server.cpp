@@ -80,8 +80,7 @@ std::string end_of_mps_logs(const std::filesystem::path& folder) {
 class MpsFolder {
  public:
   explicit MpsFolder(const std::filesystem::path& parent) try
-      : path_((std::filesystem::absolute(parent.empty() ? std::filesystem::temp_directory_path()
-                                                        : parent) /
+      : path_((std::filesystem::absolute(parent.empty() ? temporary_folder() : parent) /
                "ctxbroker-mps-XXXXXX")
                   .string()) {
     if (pipes().string().size() > longest_pipe_folder) {

@@ -346,20 +346,6 @@ TEST_F(CHostTest, GateBudgetAndTenantUsageAreReported) {
   EXPECT_EQ(none.tools, &untouched);
   EXPECT_EQ(ctxb_broker_close(other), CTXB_OK);
 
-  // The driver is there already, so that nobody loads it.
-  constexpr const char* path_variable = "CUDA_INJECTION64_PATH";
-  ASSERT_EQ(getenv(path_variable), nullptr) << "the test sets it";
-  const std::vector<std::string> usual = tools_of(gate);
-  setenv(path_variable, "/no/such/tool.so", 1);
-  const ctxb_status opened = ctxb_broker_open(&without, &other);
-  unsetenv(path_variable);
-  ASSERT_EQ(opened, CTXB_OK) << ctxb_last_error();
-  none.size = sizeof none;
-  ASSERT_EQ(ctxb_broker_gate(other, &none), CTXB_OK);
-  EXPECT_THAT(tools_of(none), SizeIs(usual.size() + 1));
-  EXPECT_THAT(tools_of(none), Contains(HasSubstr("/no/such/tool.so (CUDA_INJECTION64_PATH)")));
-  EXPECT_EQ(ctxb_broker_close(other), CTXB_OK);
-
   EXPECT_EQ(ctxb_tenant_strikes(nullptr), 0u);
   EXPECT_EQ(ctxb_tenant_guarded_calls(nullptr, nullptr), 0u);
   EXPECT_EQ(ctxb_tenant_held(nullptr, nullptr, nullptr, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
@@ -420,6 +406,36 @@ TEST_F(CHostTest, GateBudgetAndTenantUsageAreReported) {
     EXPECT_GE(waits.seconds, waits.longest_seconds);
     EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK) << ctxb_last_error();
   }
+}
+
+// The driver is there already, so that nobody loads the tool.
+TEST_F(CHostTest, ToolCountsThatWasNamedBeforeTheFirstBrokerWasOpened) {
+  constexpr const char* path_variable = "CUDA_INJECTION64_PATH";
+  ASSERT_EQ(getenv(path_variable), nullptr) << "the test sets it";
+  ctxb_gate_info gate{};
+  gate.size = sizeof gate;
+  ASSERT_EQ(ctxb_broker_gate(broker, &gate), CTXB_OK) << ctxb_last_error();
+  const std::size_t usual = tools_of(gate).size();
+  ctxb_broker_options without{};
+  without.size = sizeof without;
+  without.without_gate = 1;
+  const auto tools_of_new_broker = [&](ctxb_broker** made) {
+    setenv(path_variable, "/no/such/tool.so", 1);
+    const ctxb_status opened = ctxb_broker_open(&without, made);
+    unsetenv(path_variable);
+    EXPECT_EQ(opened, CTXB_OK) << ctxb_last_error();
+    ctxb_gate_info info{};
+    info.size = sizeof info;
+    EXPECT_EQ(ctxb_broker_gate(*made, &info), CTXB_OK) << ctxb_last_error();
+    return tools_of(info);
+  };
+  ctxb_broker* second = nullptr;
+  EXPECT_THAT(tools_of_new_broker(&second), SizeIs(usual)) << "a plug-in may have set it";
+  EXPECT_EQ(ctxb_broker_close(second), CTXB_OK);
+  ASSERT_EQ(ctxb_broker_close(broker), CTXB_OK) << ctxb_last_error();
+  const std::vector<std::string> tools = tools_of_new_broker(&broker);
+  EXPECT_THAT(tools, SizeIs(usual + 1));
+  EXPECT_THAT(tools, Contains(HasSubstr("/no/such/tool.so (CUDA_INJECTION64_PATH)")));
 }
 
 constexpr const char* private_for_effect =

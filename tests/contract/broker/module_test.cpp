@@ -25,6 +25,7 @@ using behaviours::affine_text;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // ---- Kinds of images -------------------------------------------------------------------------
 
@@ -78,14 +79,42 @@ TEST_F(ModuleTest, CudaSourceIsCompiledAtActivation) {
                     HasSubstr("affine.cu(5)"), HasSubstr("\"ADDED\" is undefined")));
 }
 
-TEST_F(ModuleTest, MissingCompilerIsNamedInTheError) {
-  setenv("CTXBROKER_NVRTC", "/nowhere/libnvrtc.so", 1);
+// Names a compiler that is not there.
+class MissingCompiler {
+ public:
+  MissingCompiler() {
+    if (const char* const was = std::getenv(name)) before_ = was;
+    setenv(name, "/nowhere/libnvrtc.so", 1);
+  }
+  ~MissingCompiler() { before_ ? setenv(name, before_->c_str(), 1) : unsetenv(name); }
+  MissingCompiler(const MissingCompiler&) = delete;
+  MissingCompiler& operator=(const MissingCompiler&) = delete;
+
+ private:
+  static constexpr const char* name = "CTXBROKER_NVRTC";
+  std::optional<std::string> before_;
+};
+
+// The compiler is named before the broker is opened.
+class MissingCompilerTest : private MissingCompiler, public ModuleTest {};
+
+TEST_F(MissingCompilerTest, CompilerIsNamedInTheError) {
   PluginInstance instance = create("compiled");
   const std::string text =
       error_text(ErrorKind::kernel_image, [&] { instance.activate(test_sizes); });
-  unsetenv("CTXBROKER_NVRTC");
   EXPECT_THAT(text, AllOf(HasSubstr("module \"compiled\""), HasSubstr("/nowhere/libnvrtc.so"),
                           HasSubstr("install NVRTC")));
+}
+
+// The test above is the control.
+TEST_F(ModuleTest, CompilerThatAPluginNamesIsNotLookedFor) {
+  const MissingCompiler named;
+  PluginInstance instance = create("compiled");
+  try {
+    instance.activate(test_sizes);
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("install NVRTC"), Not(HasSubstr("/nowhere"))));
+  }
 }
 
 TEST_F(ModuleTest, ImageIsLoadedFromAFile) {

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plug-in changes the variables of the host's process: later workers get those from before.
+// A plug-in changes the variables of the host's process: later workers get those from before, and
+// the broker looks where it looked before.
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "ctxbroker/broker.hpp"
+#include "ctxbroker/mps_server.hpp"
+#include "ctxbroker/scan.hpp"
+#include "mps_fixture.hpp"
+#include "support/temp_folder.hpp"
 #include "worker_fixture.hpp"
 
 namespace ctxbroker {
@@ -63,6 +70,64 @@ TEST_F(EnvironmentTest, WithoutABrokerWorkersGetWhatIsThereNow) {
   EXPECT_EQ(variable_of_worker("CUDA_TEST_VARIABLE"), "plug-in") << "the host may have set it";
   clearenv();
   EXPECT_EQ(variable_of_worker("CUDA_TEST_VARIABLE"), "");
+}
+
+// A scan that runs nothing and keeps nothing.
+std::vector<LibraryState> states_found() {
+  ScanOptions options;
+  options.standard = false;
+  options.safe = true;
+  options.use_cache = false;
+  std::vector<LibraryState> states;
+  for (const ScannedLibrary& one : scan(options).libraries) states.push_back(one.state);
+  return states;
+}
+
+TEST_F(EnvironmentTest, RescanFindsTheFoldersAndTheChoicesFromBefore) {
+  const TempFolder folder;
+  const std::filesystem::path library = folder / "disabled.so";
+  write_bytes(library, "no library");
+  setenv("CTXBROKER_PLUGIN_PATH", folder.path().c_str(), 1);
+  setenv("XDG_CONFIG_HOME", (folder / "config").c_str(), 1);
+  set_library_enabled(library, false);
+  const std::vector<LibraryState> disabled{LibraryState::disabled};
+  ASSERT_EQ(states_found(), disabled);
+  {
+    const Broker broker = Broker::open({});
+    setenv("XDG_CONFIG_HOME", (folder / "elsewhere").c_str(), 1);
+    EXPECT_EQ(states_found(), disabled);
+    setenv("CTXBROKER_PLUGIN_PATH", (folder / "elsewhere").c_str(), 1);
+    EXPECT_EQ(states_found(), disabled);
+    clearenv();
+    EXPECT_EQ(states_found(), disabled);
+    setenv("CTXBROKER_PLUGIN_PATH", folder.path().c_str(), 1);
+    setenv("XDG_CONFIG_HOME", (folder / "elsewhere").c_str(), 1);
+  }
+  const std::vector<LibraryState> now = states_found();
+  ASSERT_EQ(now.size(), 1U);
+  EXPECT_NE(now, disabled) << "the control: without a broker, what is there now counts";
+}
+
+TEST_F(EnvironmentTest, MpsServersFolderIsWhereTemporaryFilesWereBefore) {
+  const FakeMps fake;
+  MpsServerOptions options = fake.options();
+  const std::string before = options.folder.string();
+  options.folder.clear();
+  setenv("TMPDIR", before.c_str(), 1);
+  const Broker broker = Broker::open({});
+  setenv("TMPDIR", "/nowhere", 1);
+  const MpsServer server(options);
+  EXPECT_THAT(server.variable(),
+              ::testing::StartsWith("CUDA_MPS_PIPE_DIRECTORY=" + before + "/ctxbroker-mps-"));
+}
+
+TEST_F(EnvironmentTest, WithoutABrokerAnMpsServersFolderIsWhereTemporaryFilesAreNow) {
+  const FakeMps fake;
+  MpsServerOptions options = fake.options();
+  options.folder.clear();
+  setenv("TMPDIR", "/nowhere", 1);
+  EXPECT_THAT(error_of(ErrorKind::output_file, [&] { const MpsServer server(options); }),
+              ::testing::HasSubstr("/nowhere"));
 }
 
 }  // namespace
