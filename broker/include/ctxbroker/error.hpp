@@ -26,7 +26,8 @@ enum class ErrorKind {
   lease_unavailable,
   kernel_image,       ///< A module's image cannot be loaded here. The text ends with the JIT log.
   plugin_not_found,   ///< There is no library or no plug-in of that name.
-  plugin_load,        ///< The system's loader refused the library. The text is the loader's own.
+  plugin_load,        ///< The system's loader refused the library, and the text is the loader's
+                      ///< own; or the library cannot become the tenant's, and the text says why.
   plugin_entry,       ///< The library is not a ctxbroker plug-in, or its entry is malformed.
   plugin_version,     ///< The library was built for another major version of the plug-in ABI.
   plugin_init,        ///< The library's init returned an error.
