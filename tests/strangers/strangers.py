@@ -57,6 +57,7 @@ class Program:
     script: str = ""              # in programs/, for a Python program
     python: tuple = (3, 9)        # the oldest
     modules: tuple = ()           # (module, what pip installs if it is missing)
+    pins: tuple = ()              # what pip installs beside that, for what these need
     wheels: tuple = ()            # NAME==VERSION, fetched and unpacked beside each other
     site: str = ""                # the folder of those wheels, where several programs share it
     debs: tuple = ()
@@ -236,8 +237,10 @@ def install_modules(place):
         raise Skipped(f"{place.python} has no {', '.join(missing)}")
     to = place.build / f"frameworks-{place.program.name}"
     if not to.exists():
-        run_quietly([place.python, "-m", "pip", "install", "-q", "--target", to.with_suffix(".part"), *missing])
-        to.with_suffix(".part").rename(to)
+        part = to.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        run_quietly([place.python, "-m", "pip", "install", "-q", "--target", part, *missing, *place.program.pins])
+        part.rename(to)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(to), os.environ.get("PYTHONPATH")]))
 
 
