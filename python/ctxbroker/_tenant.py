@@ -220,7 +220,9 @@ class Tenant:
         """Loads a library for the tenant, with its constructors inside a guard. Its code is then the tenant's.
 
         Adopt the file of an extension module before the module is imported. The code of a library that is in the
-        process already becomes the tenant's from now on, or a record says why not.
+        process already becomes the tenant's from now on. If another tenant uses the library too, it belongs to
+        neither, and a record says so. A library that is another tenant's by a pattern, or that serves the whole
+        process, is refused.
 
         :param mode: as for ctypes.CDLL: os.RTLD_NOW or os.RTLD_LAZY, perhaps with os.RTLD_GLOBAL.
         """

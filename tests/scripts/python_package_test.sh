@@ -3,8 +3,7 @@
 # The Python package, as its users get it: the wheel of this build in a fresh virtual environment.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
-unset CTXBROKER_HOME PYTHONPATH PYTHONHOME
-export CTXBROKER_DRIVER=software XDG_CACHE_HOME="$scratch/cache" XDG_CONFIG_HOME="$scratch/config"
+. "$(dirname "$0")/python_wheel.sh"
 
 run "$CTXB_SOURCE/tools/wheel" --from "$scratch/no_build" "$scratch"
 expect_status 1
@@ -12,10 +11,7 @@ expect_err "is not a build folder"
 run "$CTXB_SOURCE/tools/wheel" --from
 expect_status 2
 
-run "$CTXB_SOURCE/tools/wheel" --from "$CTXB_BUILD" "$scratch/wheels"
-expect_status 0
-wheel="$(echo "$scratch"/wheels/ctxbroker-*-py3-none-manylinux_2_*_x86_64.whl)"
-expect_file "$wheel"
+pack_wheel "$scratch/wheels"
 # The same files give the same wheel.
 run "$CTXB_SOURCE/tools/wheel" --from "$CTXB_BUILD" "$scratch/again"
 expect_status 0
@@ -23,8 +19,7 @@ cmp "$wheel" "$scratch/again/${wheel##*/}"
 
 run python3 -m venv "$scratch/venv"
 expect_status 0
-run "$scratch/venv/bin/pip" install --quiet --no-index --disable-pip-version-check "$wheel"
-expect_status 0
+install_wheel "$scratch/venv"
 cd "$scratch" # away from the sources
 run "$scratch/venv/bin/python" -c 'import ctxbroker; print(ctxbroker.__file__)'
 expect_out "$scratch/venv/lib"
@@ -40,8 +35,4 @@ run find "$installed" -name '.*' -o -type f ! -path '*/lib/*' ! -path '*/bin/*' 
 run find "$installed" -name 'libcudart*' -o -name 'libcublas*' -o -name 'libnv*'
 [[ -z "$out" ]] || failed "the wheel has files of NVIDIA's"
 
-for test in "$CTXB_SOURCE"/python/tests/test_*.py; do
-  run "$scratch/venv/bin/python" -W error::RuntimeWarning "$test"
-  printf '%s: %s\n' "${test##*/}" "$(tail -1 "$scratch/err")"
-  if ((status != 0)); then failed "$test"; fi
-done
+run_package_tests "$scratch/venv"

@@ -6,13 +6,34 @@
 
 strangers.py says what happens in which order. Status 0: everything is as it should be.
 """
+import subprocess
 import sys
 
 import strangers
 
-PROGRAM = strangers.Program(
+# Numba reads these when it compiles its first kernel. They name functions of NumPy that newer ones have not.
+USES_NUMPY = """
+import importlib, numpy
+print(numpy.__version__)
+for name in ("numba.np.arrayobj", "numba.cuda.np.arrayobj"):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        pass
+"""
+
+
+class Numba(strangers.Program):
+    def prepare(self, place):
+        done = subprocess.run([place.python, "-c", USES_NUMPY], env=place.environment(place.build), check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0 and "numpy" in done.stderr.splitlines()[-1].lower():
+            raise strangers.Skipped(f"NumPy {done.stdout.strip()} is too new for this Numba")
+
+
+PROGRAM = Numba(
     name="numba", title="Numba: kernels on two threads", script="numba_kernels.py",
-    modules=(("numba.cuda", "numba-cuda[cu13]"), ("numpy", "numpy")),
+    modules=(("numba.cuda", "numba-cuda[cu13]"), ("numpy", "numpy")), pins=("numpy<2.5",),  # which has np.row_stack
     # It calls the driver through cuda-python where that is installed, and else through ctypes.
     tenants={"org.numba": ("*/cuda/bindings/*.so*", "*/cuda/core/*.so*", "*/_ctypes.*.so", "*/libffi*.so*")})
 

@@ -57,6 +57,7 @@ class Program:
     script: str = ""              # in programs/, for a Python program
     python: tuple = (3, 9)        # the oldest
     modules: tuple = ()           # (module, what pip installs if it is missing)
+    pins: tuple = ()              # what pip installs beside that, for what these need
     wheels: tuple = ()            # NAME==VERSION, fetched and unpacked beside each other
     site: str = ""                # the folder of those wheels, where several programs share it
     debs: tuple = ()
@@ -236,8 +237,10 @@ def install_modules(place):
         raise Skipped(f"{place.python} has no {', '.join(missing)}")
     to = place.build / f"frameworks-{place.program.name}"
     if not to.exists():
-        run_quietly([place.python, "-m", "pip", "install", "-q", "--target", to.with_suffix(".part"), *missing])
-        to.with_suffix(".part").rename(to)
+        part = to.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        run_quietly([place.python, "-m", "pip", "install", "-q", "--target", part, *missing, *place.program.pins])
+        part.rename(to)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(to), os.environ.get("PYTHONPATH")]))
 
 
@@ -601,6 +604,8 @@ def conclude(place, report, runs, more=()):
     quiet_rate = best(runs, "quiet")
     if alone_rate and quiet_rate:
         share = quiet_rate / alone_rate
+        if place.options.enforce_rates and share < ENOUGH:
+            all_good = False
         report.say(f"Rate under ctxb-run without resets: {share:.3f} of the rate alone"
                    f"{'' if share >= ENOUGH else '  <-- TOO SLOW'}.")
     if not place.ctxb_run:
@@ -627,6 +632,8 @@ def parser_of(text):
     parser.add_argument("--control-timeout", type=float, default=30,
                         help="the same for the control, which may hang; it gets at least twice as long as the run alone")
     parser.add_argument("--repeat", type=int, default=2, help="runs for each rate")
+    parser.add_argument("--enforce-rates", action="store_true",
+                        help="status 1 also for a rate that is too low; for a machine that does nothing else")
     parser.add_argument("--leases", nargs="+", default=["private", "green", "shared"], help="beside resets")
     parser.add_argument("--quiet-lease", default="auto", help="of the runs under ctxb-run without resets")
     parser.add_argument("--as-policy", action="store_true", help="patterns and leases as a policy file, not as options")

@@ -26,8 +26,9 @@ enum class ErrorKind {
   lease_unavailable,
   kernel_image,      ///< A module's image cannot be loaded here. The text ends with the JIT log.
   plugin_not_found,  ///< There is no library or no plug-in of that name.
-  /// The system's loader refused the library, and the text is the loader's own. Or a constructor or
-  /// destructor of another library keeps the loader; the text names that library.
+  /// The system's loader refused the library, and the text is the loader's own. Or the library
+  /// cannot become the tenant's, and the text says why. Or a constructor or destructor of another
+  /// library keeps the loader; the text names that library.
   plugin_load,
   plugin_entry,       ///< The library is not a ctxbroker plug-in, or its entry is malformed.
   plugin_version,     ///< The library was built for another major version of the plug-in ABI.

@@ -392,7 +392,9 @@ CTXB_EXPORT ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int3
  * @param path     the file.
  * @param library  gets the library. It belongs to the tenant.
  * @return CTXB_ERROR_UNAVAILABLE for a file that is not there; CTXB_ERROR when the system's loader
- *         refuses it, or a pattern of the policy gives it to another tenant. */
+ *         refuses it, a pattern of a policy gives it to another tenant, or it serves the whole
+ *         process, as the C library and the driver do. A library that another tenant uses too is
+ *         loaded and belongs to neither; a record says so. */
 CTXB_EXPORT ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path,
                                           ctxb_library** library);
 

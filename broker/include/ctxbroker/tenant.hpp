@@ -128,10 +128,18 @@ class CTXB_API Tenant {
   ///
   /// A library that is in the process already becomes the tenant's too, with the libraries that
   /// came with it and that nothing else needs. What it made with CUDA before stays the host's. If
-  /// another tenant uses the library, it belongs to neither. A record with the topic "gate" says
-  /// which of these happened. If a pattern of the policy (Policy::libraries) gives the library to
-  /// another tenant, adopt throws and does not load it. A record with the topic "plugin" names
-  /// libraries that this one needs and of which the process has another version.
+  /// another tenant uses the library, adopt succeeds: the library can be used, but it belongs to
+  /// neither, so that its calls are the guarded tenant's inside a guard, and the host's on its own
+  /// threads. A record with the topic "gate" says which of these happened.
+  ///
+  /// adopt throws if the library cannot become the tenant's: a pattern of a policy
+  /// (Policy::libraries), also of another broker, gives it to another tenant, or it serves the
+  /// whole process, as the C library and the driver do. The library is then loaded only if it was
+  /// in the process before, or if its constructors left something that leads into it. Without the
+  /// gate, only the patterns of this broker's policy count.
+  ///
+  /// A record with the topic "plugin" names libraries that this one needs and of which the process
+  /// has another version.
   ///
   /// If a static constructor throws, the process ends (std::terminate) after a record and a line to
   /// standard error that name the library: the system's loader cannot go on.
@@ -140,8 +148,9 @@ class CTXB_API Tenant {
   /// @param options  how to load it.
   /// @return a handle of the library, which the tenant holds until close.
   /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load`, with the system
-  ///                loader's own text, or when a pattern gives the library to another tenant, or
-  ///                after the limit, with the name of the other library; `wrong_state` after close.
+  ///                loader's own text, or with the reason why the library cannot become the
+  ///                tenant's, or after the limit, with the name of the other library;
+  ///                `wrong_state` after close.
   AdoptedLibrary adopt(const std::filesystem::path& library, const AdoptOptions& options = {});
 
   /// Returns the lease on a device, and creates it at the first use.

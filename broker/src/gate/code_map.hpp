@@ -51,8 +51,8 @@ enum class ClaimResult {
   own,     // it came with that, or was the tenant's already
   taken,   // it was the host's; from now on it is the tenant's, with what only it needs
   shared,  // another tenant uses it too: it belongs to neither
-  common,  // the C or C++ library, the driver: everybody's
-  claimed  // a pattern gives it to another tenant: see CodeClaims
+  common,  // the C or C++ library, the driver: everybody's, and it stays so
+  claimed  // a pattern gives it to another tenant, whose it stays: see CodeClaims
 };
 struct CodeClaim {
   ClaimResult result = ClaimResult::own;

@@ -207,6 +207,12 @@ bool unload_library(boost::dll::shared_library& library, const std::filesystem::
   return true;
 }
 
+bool is_loaded(const std::filesystem::path& canonical) noexcept {
+  void* const library = dlopen(canonical.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (library != nullptr) dlclose(library);  // this call's count only
+  return library != nullptr;
+}
+
 void keep_resident(const std::filesystem::path& canonical) noexcept {
   void* again = dlopen(canonical.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   if (again != nullptr) dlclose(again);  // takes back this call's count only

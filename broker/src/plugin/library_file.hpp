@@ -72,6 +72,9 @@ boost::dll::shared_library load_library(const std::filesystem::path& canonical,
 bool unload_library(boost::dll::shared_library& library, const std::filesystem::path& canonical,
                     const TenantIdentity* tenant) noexcept;
 
+// Returns whether the loader has the file already, by whatever name.
+bool is_loaded(const std::filesystem::path& canonical) noexcept;
+
 // Keeps the image in the process until the process ends, whoever closes it.
 void keep_resident(const std::filesystem::path& canonical) noexcept;
 

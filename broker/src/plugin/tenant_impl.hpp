@@ -48,14 +48,15 @@ class TenantImpl final : private LeaseSource {
   // Learns which plug-ins its library has. From now on, the policy for them counts.
   void know_plugins(const std::vector<std::string>& ids);
 
-  // Loads a library under guard, with no context current. Throws Error (plugin_load), also when
-  // another library is still being loaded or unloaded after `end_timeout`. Unloaded, or left
-  // resident, by dismiss or at close. `stays`: it does not leave, whoever closes it.
+  // Loads a library under guard, with no context current. Throws Error (plugin_load), and then the
+  // loader has its reference back; also when another library is still being loaded or unloaded
+  // after `end_timeout`. Unloaded, or left resident, by dismiss or at close. `stays`: it does not
+  // leave, whoever closes it.
   std::shared_ptr<LibraryImage> adopt(const std::filesystem::path& canonical,
                                       const AdoptOptions& options = {}, bool stays = false);
-  // `unload`: it may go. It stays, and the host is told why, while something may still call it, or
-  // if another library is still being loaded or unloaded after `end_timeout`.
-  void dismiss(LibraryImage& library, bool unload) noexcept;
+  // `may_go`: it is unloaded. It stays, and the host is told why, while something may still call
+  // it, or if another library is still being loaded or unloaded after `end_timeout`.
+  void dismiss(LibraryImage& library, bool may_go) noexcept;
 
   // The lease in force on a device, made when there is none or it is lost. It exists until the
   // tenant does not, so that a guard can stand on it. Throws Error.
@@ -117,6 +118,11 @@ class TenantImpl final : private LeaseSource {
   }
   void open_left_code(const void* code);
   void take_code(const LibraryImage& image);
+  // Unloads it under guard. Returns false if others have closed it too often.
+  bool unload(LibraryImage& library) noexcept;
+  // Undoes the load of a library that does not become the tenant's. `was_here`: it was in the
+  // process before.
+  void return_to_loader(LibraryImage& library, bool was_here) noexcept;
   void say_shared_variables(const LibraryImage& image);
   std::vector<Extent> code_that_may_leave(const LibraryImage& library);  // throws std::bad_alloc
   void leave_behind(LibraryImage& library, bool should_go, const TurnUser& other) noexcept;

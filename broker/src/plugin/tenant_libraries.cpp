@@ -58,6 +58,7 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
     identity_->log(Severity::warning, "plugin", text);
     hint += "; " + text;
   }
+  const bool was_here = is_loaded(canonical);
   {
     std::optional<CodeChange> change;
     if (gated() != nullptr) change.emplace(*gated(), CodeChange::Way::arrives, canonical.native());
@@ -70,11 +71,16 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
   }
   say_replaced_handlers(*identity_);
   image->code = extent_at(address_in(image->library.native()));
-  add_library_code(image->code.begin, image->code.end, lasting(canonical.native()));
   if (gated() != nullptr) {
-    open_left_code(address_in(image->library.native()));
-    take_code(*image);
+    try {
+      open_left_code(address_in(image->library.native()));
+      take_code(*image);
+    } catch (...) {
+      return_to_loader(*image, was_here);
+      throw;
+    }
   }
+  add_library_code(image->code.begin, image->code.end, lasting(canonical.native()));
   say_shared_variables(*image);
   if (stays) keep_resident(canonical);
   const std::lock_guard lock(mutex_);
@@ -112,7 +118,7 @@ void TenantImpl::open_left_code(const void* code) {
 }
 
 // The library may have been in the process before, as the host's or as something that another
-// library needs.
+// library needs. Throws Error (plugin_load) if it cannot become the tenant's.
 void TenantImpl::take_code(const LibraryImage& image) {
   const CodeClaim claim = claim_code(*gated(), address_in(image.library.native()));
   lead_imports(*gated());
@@ -148,14 +154,17 @@ void TenantImpl::take_code(const LibraryImage& image) {
               "under a SONAME of its own, or load one of the two in a worker");
       return;
     case ClaimResult::claimed:
-      say(Severity::warning, " is tenant " + claim.other->identity().name +
-                                 "'s, by a pattern of another broker's policy, and stays so");
-      return;
+      throw Error(ErrorKind::plugin_load,
+                  "\"" + image.path.string() + "\" is tenant " + claim.other->identity().name +
+                      "'s, by a pattern of another broker's policy; adopt it for that tenant of "
+                      "the other broker, or change the pattern",
+                  {.tenant = identity_->name});
     case ClaimResult::common:
-      say(Severity::warning,
-          " serves the whole process and belongs to no tenant: its calls are those of the code "
-          "that calls it");
-      return;
+      throw Error(ErrorKind::plugin_load,
+                  "\"" + image.path.string() +
+                      "\" serves the whole process and can belong to no tenant: its calls are "
+                      "those of the code that calls it; adopt the library that uses it",
+                  {.tenant = identity_->name});
   }
 }
 
@@ -190,6 +199,24 @@ bool TenantImpl::report_what_is_left(const LibraryImage& library) {
   return false;
 }
 
+bool TenantImpl::unload(LibraryImage& library) noexcept {
+  const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
+  const ScopedSpan span(SpanCategory::load, "dlclose", identity_->name.c_str(), identity_->id);
+  const RunningNote note(nullptr, lasting(library.path.native()), "dlclose");
+  return unload_library(library.library, library.path, identity_.get());
+}
+
+void TenantImpl::return_to_loader(LibraryImage& library, bool was_here) noexcept {
+  try {
+    // Its constructors have run, and may have started a thread.
+    if (!was_here && !what_is_left_in(library.code).text.empty()) keep_resident(library.path);
+  } catch (...) {  // out of memory: nobody knows what it has left
+    keep_resident(library.path);
+  }
+  unload(library);
+  look_for_claimed_code();
+}
+
 // The loader serves another thread and would make this one wait, so it is not even told to keep the
 // library: nobody closes it any more.
 void TenantImpl::leave_behind(LibraryImage& library, bool should_go,
@@ -203,55 +230,52 @@ void TenantImpl::leave_behind(LibraryImage& library, bool should_go,
   });
 }
 
-void TenantImpl::dismiss(LibraryImage& library, bool unload) noexcept {
+void TenantImpl::dismiss(LibraryImage& library, bool may_go) noexcept {
   if (!library.library.is_loaded()) return;
   // A library that has run may have registered callbacks, threads, thread-local values: it stays
   // mapped unless it says that it can go. What is enqueued may call its functions, too.
   std::optional<LeavingKeys> keys;
   std::string caller;
   try {
-    if (unload) caller = what_may_call_code();
+    if (may_go) caller = what_may_call_code();
   } catch (...) {
-    unload = false;
+    may_go = false;
   }
   const Turn turn(loader_turns(), loader_user(*identity_, library.path, "destructor"),
                   broker_.end_timeout());
-  if (!turn) return leave_behind(library, unload, turn.other());
+  if (!turn) return leave_behind(library, may_go, turn.other());
   try {
-    if (unload && caller.empty() && report_what_is_left(library)) unload = false;
-    if (unload && caller.empty()) keys.emplace(code_that_may_leave(library));
+    if (may_go && caller.empty() && report_what_is_left(library)) may_go = false;
+    if (may_go && caller.empty()) keys.emplace(code_that_may_leave(library));
     if (keys && keys->are_in_use()) {
       caller = "a thread that ends may be in a destructor of it (pthread_key_create)";
     }
     if (!caller.empty()) {
-      unload = false;
+      may_go = false;
       identity_->log(Severity::warning, "tenant",
                      library.path.string() + " stays in the process, because " + caller);
     }
   } catch (...) {
-    unload = false;
+    may_go = false;
   }
-  if (!unload) {
+  if (!may_go) {
     keep_resident(library.path);
     resident_ = true;
   }
   std::optional<CodeChange> change;
   try {
-    if (gated() != nullptr && unload)
+    if (gated() != nullptr && may_go)
       change.emplace(*gated(), CodeChange::Way::leaves, library.path.native());
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: its addresses stay booked
   }
-  const ContextGuard guard(broker_.nowhere(), {identity_.get(), nullptr, "dlclose"});
-  const ScopedSpan span(SpanCategory::load, "dlclose", identity_->name.c_str(), identity_->id);
-  const RunningNote note(nullptr, lasting(library.path.native()), "dlclose");
-  if (!unload_library(library.library, library.path, identity_.get()) && unload) {
+  if (!unload(library) && may_go) {
     identity_->log(Severity::warning, "tenant", [&] {
       return "somebody has closed " + library.path.string() +
              " more often than they opened it; it stayed in the process until now all the same";
     });
   }
   // Another tenant's handle, or the process, may keep it.
-  if (unload && extent_at(reinterpret_cast<const void*>(library.code.begin)) != library.code) {
+  if (may_go && extent_at(reinterpret_cast<const void*>(library.code.begin)) != library.code) {
     remove_library_code(library.code.begin);
     if (const int left = keys ? keys->delete_left() : 0; left > 0) {
       char text[512];

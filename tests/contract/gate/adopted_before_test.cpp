@@ -8,6 +8,7 @@
 #include <string>
 
 #include "attacks/attacks.h"
+#include "ctxbroker/error.hpp"
 #include "gate_fixture.hpp"
 #include "hosts_library.hpp"
 #include "support/driver_by_name.hpp"
@@ -135,13 +136,24 @@ TEST_P(AdoptedBeforeTest, WhatTheHostOpenedItselfStaysTheHostsUntilItIsAdopted) 
   expect_owned(needed, tenant);
 }
 
-TEST_P(AdoptedBeforeTest, LibraryOfTheWholeProcessIsNobodysAndSaysSo) {
+TEST_P(AdoptedBeforeTest, LibraryOfTheWholeProcessIsRefusedWithTheReason) {
   Dl_info info{};
   ASSERT_NE(dladdr(reinterpret_cast<const void*>(&dlopen), &info), 0);
   Tenant tenant = open("greedy");
-  const AdoptedLibrary library = tenant.adopt(info.dli_fname);
-  EXPECT_THAT(said().back(), AllOf(HasSubstr(std::filesystem::path(info.dli_fname).filename()),
-                                   HasSubstr("belongs to no tenant")));
+  try {
+    const AdoptedLibrary library = tenant.adopt(info.dli_fname);
+    FAIL() << "everybody calls it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::plugin_load);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(std::filesystem::path(info.dli_fname).filename()),
+                                    HasSubstr("serves the whole process"),
+                                    HasSubstr("adopt the library that uses it")));
+  }
+  // The control: a library of the host's is adopted, and the tenant goes on as before.
+  const Copy file("attacks_dlsym");
+  const HostsLibrary hosts(file.path());
+  const AdoptedLibrary library = tenant.adopt(file.path());
+  expect_owned(hosts, tenant);
 }
 
 INSTANTIATE_TEST_SUITE_P(

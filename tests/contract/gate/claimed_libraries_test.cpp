@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Libraries that patterns of the policy give to tenants. The test opens them itself and adopts
 // none, as a program does that knows nothing of tenants.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -211,6 +212,41 @@ TEST_P(ClaimedLibrariesTest, LibraryOfAPatternIsAdoptedByItsTenantAlone) {
   const AdoptedLibrary library = its.adopt(file.path());
   EXPECT_NE(symbol<allocate_function>(library, ALLOCATE_ON_OWN_THREAD)(64), 0U);
   EXPECT_EQ(held_bytes(owner), 64U);
+}
+
+// The second broker learns of the pattern only when the loader has the library.
+TEST_P(ClaimedLibrariesTest, LibraryOfAnotherBrokersPatternIsRefusedAndUnloaded) {
+  const Copy file("attacks_dlsym");
+  const auto is_here = [&] {
+    void* const found = dlopen(file.path().c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (found != nullptr) dlclose(found);
+    return found != nullptr;
+  };
+  open_with({{in_folder_of(file), owner}});
+  Broker second = Broker::open(options());
+  Tenant stranger = second.open_tenant(other, {LeaseChoice(GetParam())});
+  const auto expect_refused = [&] {
+    try {
+      const AdoptedLibrary library = stranger.adopt(file.path());
+      FAIL() << "it is the other broker's tenant's";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::plugin_load);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(file.path().string()), HasSubstr(owner),
+                                      HasSubstr("another broker's policy")));
+    }
+  };
+  expect_refused();
+  EXPECT_FALSE(is_here()) << "nobody else has opened it";
+  {
+    const HostsLibrary library(file.path());
+    expect_refused();
+    EXPECT_NE(library.allocate(64), 0U) << "who had it before still has it";
+    EXPECT_EQ(held_bytes(owner), 64U);
+  }
+  EXPECT_FALSE(is_here()) << "the refused tenant has kept a reference";
+  Tenant its = broker.open_tenant(owner);
+  const AdoptedLibrary library = its.adopt(file.path());
+  EXPECT_TRUE(is_here()) << "the control";
 }
 
 TEST_P(ClaimedLibrariesTest, OpenTenantReturnsAHandleOfTheTenant) {
