@@ -302,22 +302,29 @@ void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
   request = {};  // which may be the last to know a lease
 }
 
-std::string HungWork::why_not_made() const {
-  Lock lock(mutex_);
-  std::vector<std::string> culprits;
+bool HungWork::is_ending_context() const noexcept {
+  const Lock lock(mutex_);
+  return performing_ && tasks_.front()->ending.is_behind_device;
+}
+
+std::vector<std::string> HungWork::culprits() const {
+  const Lock lock(mutex_);
+  std::vector<std::string> names;
   for (const auto& marker : markers_) {
-    if (marker->culprit.empty() ||
-        std::find(culprits.begin(), culprits.end(), marker->culprit) != culprits.end()) {
-      continue;
-    }
-    culprits.push_back(marker->culprit);
+    const std::string& name = marker->culprit;
+    if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    names.push_back(name);
   }
-  if (!culprits.empty()) return "work of " + in_words(culprits) + " hangs on " + name_;
+  return names;
+}
+
+std::string HungWork::why_not_made() const {
+  std::vector<std::string> names = culprits();
+  if (!names.empty()) return "work of " + in_words(names) + " hangs on " + name_;
   const std::string late =
       " has not ended within " + std::to_string(limit_.count()) + " ms on " + name_;
-  lock.unlock();
-  if (busy_ != nullptr) culprits = busy_->busy_in(*this);
-  if (!culprits.empty()) return "work of " + in_words(culprits) + late;
+  if (busy_ != nullptr) names = busy_->busy_in(*this);
+  if (!names.empty()) return "work of " + in_words(names) + late;
   return "work that the broker does not know of, perhaps the host's own," + late +
          " (or the machine is too busy)";
 }

@@ -153,6 +153,10 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // thread of their own, which is left behind when they do not return. While one is left behind, no
   // other one is begun. Throws std::bad_alloc; then nothing was done.
   std::optional<CUresult> make(MakeRequest request);
+  // Returns whether a call that ends a context is open in the family: see is_behind_device.
+  bool is_ending_context() const noexcept;
+  // Returns the names of those whose work is known to hang here. Throws std::bad_alloc.
+  std::vector<std::string> culprits() const;
   // Says what a `make` without a value has met: "work of tenant blur hangs on device 0". Asks the
   // driver whose work has not ended. Throws std::bad_alloc.
   std::string why_not_made() const;

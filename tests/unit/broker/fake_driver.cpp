@@ -49,12 +49,14 @@ CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
 }
 
 CUresult ctx_create(CUcontext* context, unsigned int, CUdevice) {
+  if (books.create_until.valid()) books.create_until.wait();
   *context = fake_context(100 + books.contexts_made++);  // never one that exists
   books.contexts.insert(*context);
   return push(*context);
 }
 
 CUresult ctx_destroy(CUcontext context) {
+  if (books.destroy_until.valid()) books.destroy_until.wait();
   return books.contexts.erase(context) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
