@@ -92,7 +92,8 @@ void HungWork::update() noexcept {
   hung_.store(!markers_.empty(), std::memory_order_release);
   // Nobody looks at the work of a family that is abandoned.
   const bool counts = !abandoned_ && is_hung_here();
-  if (counts != counted_) hung_on(device_).fetch_add(counts ? 1 : -1, std::memory_order_acq_rel);
+  if (counts != counted_)
+    of_device(hung_on_devices, device_).fetch_add(counts ? 1 : -1, std::memory_order_acq_rel);
   counted_ = counts;
   done_.notify_all();  // whoever waits for an ending, or for the end of hung work, looks again
   const bool any = blocked_ || left_ != 0 || !markers_.empty();
@@ -114,7 +115,7 @@ void HungWork::add(std::function<bool()> has_ended, std::string culprit) {
 // for that work, too. Families that only wait do not wait for each other.
 bool HungWork::has_to_be_behind_device() {
   const auto is_clear = [device = device_] {
-    return hung_on(device).load(std::memory_order_acquire) == 0;
+    return of_device(hung_on_devices, device).load(std::memory_order_acquire) == 0;
   };
   if (is_clear()) return false;
   auto marker = std::make_shared<Marker>(Marker{is_clear, {}, true});
@@ -302,11 +303,6 @@ void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
   request = {};  // which may be the last to know a lease
 }
 
-bool HungWork::is_ending_context() const noexcept {
-  const Lock lock(mutex_);
-  return performing_ && tasks_.front()->ending.is_behind_device;
-}
-
 std::vector<std::string> HungWork::culprits() const {
   const Lock lock(mutex_);
   std::vector<std::string> names;
@@ -391,7 +387,10 @@ void HungWork::perform_next(Lock& lock) {
   performing_ = true;
   lock.unlock();
   work_for_owner(task->ending.tenant == nullptr ? nullptr : task->ending.tenant->lasting_name);
+  const int contexts = task->ending.is_behind_device ? 1 : 0;
+  of_device(contexts_ending, device_).fetch_add(contexts, std::memory_order_acq_rel);
   const CUresult status = task->ending.perform();
+  of_device(contexts_ending, device_).fetch_sub(contexts, std::memory_order_acq_rel);
   task->ending.perform = nullptr;  // and with it whatever it kept alive
   lock.lock();
   performing_ = blocked_ = false;

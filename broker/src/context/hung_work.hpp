@@ -153,8 +153,11 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // thread of their own, which is left behind when they do not return. While one is left behind, no
   // other one is begun. Throws std::bad_alloc; then nothing was done.
   std::optional<CUresult> make(MakeRequest request);
-  // Returns whether a call that ends a context is open in the family: see is_behind_device.
-  bool is_ending_context() const noexcept;
+  // Returns whether a call that ends a context is open on the device, of any broker in the process:
+  // see EndRequest::is_behind_device.
+  static bool is_context_ending(int device) noexcept {
+    return of_device(contexts_ending, device).load(std::memory_order_acquire) != 0;
+  }
   // Returns the names of those whose work is known to hang here. Throws std::bad_alloc.
   std::vector<std::string> culprits() const;
   // Says what a `make` without a value has met: "work of tenant blur hangs on device 0". Asks the
@@ -224,12 +227,14 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // The number of families for which any() is true. It is the process's, because the gate reads it
   // on every wait, before it knows the context.
   static inline constinit std::atomic<int> hung_families{0};
-  // The number of families on each device in which work hangs. It is the process's, because the
-  // families of all brokers share the devices. Devices from the last number on share its count.
-  static inline constinit std::array<std::atomic<int>, 64> hung_on_devices{};
-  static std::atomic<int>& hung_on(int device) noexcept {
-    return hung_on_devices[std::min(static_cast<std::size_t>(device), hung_on_devices.size() - 1)];
+  // A count for each device. It is the process's, because the families of all brokers share the
+  // devices. Devices from the last number on share its count.
+  using OfDevices = std::array<std::atomic<int>, 64>;
+  static std::atomic<int>& of_device(OfDevices& counts, int device) noexcept {
+    return counts[std::min(static_cast<std::size_t>(device), counts.size() - 1)];
   }
+  static inline constinit OfDevices hung_on_devices{};  // families in which work hangs
+  static inline constinit OfDevices contexts_ending{};  // open calls that end a context
 
   const int device_;
   const std::string name_;

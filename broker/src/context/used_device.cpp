@@ -102,9 +102,7 @@ std::vector<std::string> UsedDevice::busy_in(const HungWork& maker) {
 }
 
 bool UsedDevice::is_anybody_busy(const HungWork&) {
-  const auto all = families();
-  return std::any_of(all.begin(), all.end(),
-                     [](const auto& family) { return family->is_ending_context(); });
+  return HungWork::is_context_ending(ordinal());
 }
 
 UsedDevice::~UsedDevice() {
