@@ -185,7 +185,8 @@ std::optional<CUresult> HungWork::end(EndRequest ending) {
   // The family's own thread performs an ending at once, because it cannot wait for itself. Such an
   // ending follows from an earlier one.
   const bool is_behind = ending.is_behind_device && has_to_be_behind_device();
-  if (!is_behind && (is_own_thread() || (!ending.may_wait && !any()))) {
+  const bool may_wait = ending.may_wait || any() || is_anything_in_the_making();
+  if (!is_behind && (is_own_thread() || !may_wait)) {
     return settled(ending, ending.perform());
   }
   const auto task = std::make_shared<Task>();
@@ -224,23 +225,34 @@ bool HungWork::wait_until(Lock& lock, std::chrono::steady_clock::time_point dead
   return true;
 }
 
+// Under the lock: a making of that kind is not begun.
+bool HungWork::is_in_the_way_of(bool light_making) const noexcept {
+  return light_making ? light_left_ != 0 : left_ != 0 || is_hung();
+}
+
 std::optional<CUresult> HungWork::make(MakeRequest request) {
   if (is_own_thread()) return request.perform();
   const auto deadline = request.since + limit_;
   const auto longer = request.longer;
+  const bool is_light = request.is_light;
   const auto making = std::make_shared<Making>();
   making->request = std::move(request);
   Lock lock(mutex_);
-  wait_until(lock, deadline, [&] { return left_ == 0 || is_hung(); });
-  if (left_ != 0 || is_hung()) return std::nullopt;
+  wait_until(lock, deadline,
+             [&] { return !is_in_the_way_of(is_light) || (!is_light && is_hung()); });
+  if (is_in_the_way_of(is_light)) return std::nullopt;
   lock.unlock();
+  const int counted = is_light ? 0 : 1;
+  in_the_making.fetch_add(counted, std::memory_order_acq_rel);
   try {
     start_own_thread([self = shared_from_this(), making] { self->make_apart(making); }).detach();
   } catch (const std::system_error&) {
-    return making->request.perform();  // no thread can be had: this one waits
+    const CUresult status = making->request.perform();  // no thread can be had: this one waits
+    in_the_making.fetch_sub(counted, std::memory_order_acq_rel);
+    return status;
   }
   lock.lock();
-  const auto is_over = [&] { return making->done || is_hung(); };
+  const auto is_over = [&] { return making->done || (!is_light && is_hung()); };
   const auto is_decided = [&] {
     return is_over() || (making->probed && longer > std::chrono::milliseconds::zero());
   };
@@ -256,6 +268,7 @@ std::optional<CUresult> HungWork::make(MakeRequest request) {
   if (making->done) return making->status;
   making->left = true;
   ++left_;
+  light_left_ += is_light ? 1 : 0;
   update();
   return std::nullopt;
 }
@@ -271,6 +284,7 @@ bool HungWork::is_anybody_busy() const noexcept {
 // On a thread of its own.
 void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
   MakeRequest& request = making->request;
+  const bool is_light = request.is_light;
   work_for_owner(request.owner);
   if (request.probe) request.probe();
   Lock lock(mutex_);
@@ -279,6 +293,7 @@ void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
   if (!making->left) {
     lock.unlock();
     const CUresult status = request.perform();
+    if (!is_light) in_the_making.fetch_sub(1, std::memory_order_acq_rel);
     lock.lock();
     making->status = status;
     making->done = true;
@@ -287,6 +302,8 @@ void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
       done_.notify_all();
       return;
     }
+  } else if (!is_light) {
+    in_the_making.fetch_sub(1, std::memory_order_acq_rel);
   }
   if (abandoned_) {  // it keeps things alive whose device may be gone by then: see abandon
     static_cast<void>(new (std::nothrow) std::shared_ptr<Making>(making));
@@ -296,6 +313,7 @@ void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
   if (making->done && making->status == CUDA_SUCCESS && request.undo) request.undo();
   lock.lock();
   --left_;
+  light_left_ -= is_light ? 1 : 0;
   update();
   ++requests_;
   wake_.notify_all();

@@ -76,6 +76,9 @@ struct MakeRequest {
   std::function<void()> probe{};
   std::chrono::milliseconds longer{0};
   std::function<CUresult()> perform;
+  // The call waits for other makings alone, and not for work. So it is made beside hung work, too,
+  // and beside makings that are left behind, but not beside one of its own kind.
+  bool is_light = false;
   // Called after a `perform` that has succeeded and that nobody waits for any more. What waits in
   // the family is ended after it.
   std::function<void()> undo{};
@@ -160,6 +163,11 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   }
   // Returns the names of those whose work is known to hang here. Throws std::bad_alloc.
   std::vector<std::string> culprits() const;
+  // Returns whether a call of `make` is open in the process. It may wait for work, and hold up
+  // calls that wait for none.
+  static bool is_anything_in_the_making() noexcept {
+    return in_the_making.load(std::memory_order_acquire) != 0;
+  }
   // Says what a `make` without a value has met: "work of tenant blur hangs on device 0". Asks the
   // driver whose work has not ended. Throws std::bad_alloc.
   std::string why_not_made() const;
@@ -223,10 +231,13 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   bool has_to_be_behind_device();
   void block() noexcept;
   bool is_own_thread() const noexcept;
+  bool is_in_the_way_of(bool light_making) const noexcept;
 
   // The number of families for which any() is true. It is the process's, because the gate reads it
   // on every wait, before it knows the context.
   static inline constinit std::atomic<int> hung_families{0};
+  // Calls of `make` that have not returned, without light ones.
+  static inline constinit std::atomic<int> in_the_making{0};
   // A count for each device. It is the process's, because the families of all brokers share the
   // devices. Devices from the last number on share its count.
   using OfDevices = std::array<std::atomic<int>, 64>;
@@ -247,6 +258,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   std::deque<std::shared_ptr<Task>> tasks_;  // the first one may be under way
   std::vector<std::shared_ptr<Marker>> markers_;
   unsigned left_ = 0;          // makings that are left behind
+  unsigned light_left_ = 0;    // the light ones of these
   std::vector<PutOff> ended_;  // what was put off and has ended, of tenants that wait for more
   std::thread thread_;
   std::atomic<std::thread::id> ending_thread_{};
