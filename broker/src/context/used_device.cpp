@@ -46,11 +46,23 @@ Error green_not_made(const HungWork& family, const char* what, int device,
       "cuGreenCtxCreate", device, tenant);
 }
 
-Error private_not_made(const HungWork& maker, int device, std::string_view tenant) {
-  return not_made("a private context cannot be made: " + maker.why_not_made() +
+Error not_made_beside_an_end(const HungWork& maker, const char* what, const char* call, int device,
+                             std::string_view tenant) {
+  return not_made(std::string(what) + " cannot be made: " + maker.why_not_made() +
                       ", and the driver makes none while it ends another one, which waits for that "
                       "work; try again later",
-                  "cuCtxCreate_v2", device, tenant);
+                  call, device, tenant);
+}
+
+// Does it without the lock.
+template <typename Work>
+auto unlocked(std::unique_lock<std::mutex>& lock, Work&& work) {
+  struct Again {
+    std::unique_lock<std::mutex>& lock;
+    ~Again() { lock.lock(); }
+  } again{lock};
+  lock.unlock();
+  return work();
 }
 
 }  // namespace
@@ -151,15 +163,15 @@ std::uint64_t UsedDevice::use(bool private_only) {
   used_.wait(lock, [this] { return !is_being_used_; });
   const std::uint64_t known = primary_.generation();
   if (known != 0 && (!shield_is_due_ || private_only)) return known;
-  if (known == 0) {
-    primary_.retain();
-    // Green ones ended with the primary that was lost.
-    std::erase_if(spares_, [](const LeaseContext& spare) { return spare.green != nullptr; });
-    // A split of its own for each generation would overlap with the partitions cut before.
-    if (split_ == nullptr) split_ = MultiprocessorSplit::of(link_.table(), link_.handle());
-  }
   is_being_used_ = true;
   try {
+    if (known == 0) {
+      retain_primary(lock, since);
+      // Green ones ended with the primary that was lost.
+      std::erase_if(spares_, [](const LeaseContext& spare) { return spare.green != nullptr; });
+      // A split of its own for each generation would overlap with the partitions cut before.
+      if (split_ == nullptr) split_ = MultiprocessorSplit::of(link_.table(), link_.handle());
+    }
     raise_shield(lock, since, private_only);
   } catch (...) {
     is_being_used_ = false;
@@ -177,21 +189,32 @@ std::uint64_t UsedDevice::use(bool private_only) {
   return known;
 }
 
-// The lock is given up while the driver makes the shield.
+void UsedDevice::retain_primary(Lock& lock, Clock::time_point since) {
+  primary_.report_users();
+  const auto apart = std::make_shared<CUcontext>();
+  MakeRequest request;
+  request.owner = link_.host.lasting_name;
+  request.since = since;
+  request.perform = [link = link_, apart] {
+    return link.table().primary_retain(apart.get(), link.handle());
+  };
+  request.undo = [link = link_] { link.table().primary_release(link.handle()); };
+  const CUresult status = unlocked(lock, [&] {
+    const auto made = private_maker_->make(std::move(request));
+    if (made) return *made;
+    throw not_made_beside_an_end(*private_maker_, "the device's primary context",
+                                 "cuDevicePrimaryCtxRetain", ordinal(), link_.host.name);
+  });
+  primary_.take(*apart, status);
+}
+
 void UsedDevice::raise_shield(Lock& lock, Clock::time_point since, bool may_be_due) {
   LeaseContext made;
   CUresult status = split_->status();
   const bool offered = status == CUDA_SUCCESS;
   if (offered) status = ShieldContext::describe(*split_, &made.description);
   if (status == CUDA_SUCCESS) {
-    lock.unlock();
-    try {
-      status = create_in_time(made, link_.host.lasting_name, since);
-    } catch (...) {
-      lock.lock();
-      throw;
-    }
-    lock.lock();
+    status = unlocked(lock, [&] { return create_in_time(made, link_.host.lasting_name, since); });
     shield_is_due_ = status == CUDA_ERROR_NOT_READY;
     if (shield_is_due_ && !may_be_due) {
       throw green_not_made(*family_, "the device's shield", ordinal(), link_.host.name);
@@ -302,7 +325,10 @@ LeaseContext UsedDevice::fresh_private(CallOwner owner) {
   request.perform = [link = link_, apart] { return create_private(link, &apart->context); };
   request.undo = [this, apart] { keep_or_end(std::move(*apart)); };
   const auto status = private_maker_->make(std::move(request));
-  if (!status) throw private_not_made(*private_maker_, ordinal(), owner.tenant);
+  if (!status) {
+    throw not_made_beside_an_end(*private_maker_, "a private context", "cuCtxCreate_v2", ordinal(),
+                                 owner.tenant);
+  }
   check(link_.table(), link_.report_status(*status), "cuCtxCreate_v2", owner,
         [] { return "cannot make a private context"; });
   return *apart;

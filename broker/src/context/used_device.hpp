@@ -144,6 +144,8 @@ class UsedDevice : private BusyTenants {
   // Creates the described green context, which stands on the primary of its generation. Not under
   // the lock. CUDA_ERROR_NOT_READY: not in time. Throws std::bad_alloc.
   CUresult create_in_time(LeaseContext& made, const char* owner, Clock::time_point since);
+  // The lock is given up while the driver works.
+  void retain_primary(Lock& lock, Clock::time_point since);
   void raise_shield(Lock& lock, Clock::time_point since, bool may_be_due);
   void keep_or_end(LeaseContext made) noexcept;
   // Throws std::bad_alloc; then it stays.
@@ -160,8 +162,8 @@ class UsedDevice : private BusyTenants {
   std::chrono::milliseconds end_timeout_{2000};
   BusyTenants* busy_ = nullptr;
   std::shared_ptr<HungWork> family_;
-  // Private contexts are made in it. It has no work: what hangs in other families is not in their
-  // way, unless a context is being ended.
+  // Private contexts are made in it, and the primary is retained. It has no work: what hangs in
+  // other families is not in their way, unless a context is being ended.
   std::shared_ptr<HungWork> private_maker_;
   std::vector<std::weak_ptr<HungWork>> private_families_;
   MemoryRelief* relief_ = nullptr;

@@ -61,6 +61,7 @@ CUresult ctx_destroy(CUcontext context) {
 }
 
 CUresult primary_retain(CUcontext* context, CUdevice) {
+  if (books.create_until.valid()) books.create_until.wait();
   ++books.primary_retains;
   *context = fake_context(99);
   return CUDA_SUCCESS;

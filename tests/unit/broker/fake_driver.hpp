@@ -24,7 +24,8 @@ struct FakeDriver {
   CUresult push_status = CUDA_SUCCESS;  // what the next pushes return
   CUresult alloc_status = CUDA_SUCCESS;
   CUresult free_status = CUDA_SUCCESS;
-  // What making and destroying a private context waits for; set on the tests' thread.
+  // Set on the tests' thread: what making a private context and retaining the primary wait for, and
+  // what destroying a private context waits for.
   std::shared_future<void> create_until, destroy_until;
 };
 

@@ -96,6 +96,35 @@ TEST_F(LeaseTest, PrivateContextThatIsNotMadeInTimeIsTheNextLeases) {
   EXPECT_EQ(books.contexts_made, 2) << "the one that came late";
 }
 
+// The context is another broker's. A device's first use makes its primary context.
+TEST_F(LeaseTest, FirstUseOfADeviceIsRefusedInTimeWhileAContextEnds) {
+  std::promise<void> end, made;
+  LeaseTable others(driver, host, fault);
+  for (LeaseTable* const table : {&leases, &others}) {
+    table->device(0).set_end_timeout(std::chrono::milliseconds(50));
+  }
+  auto ending = others.get(make_tenant(), ask(LeaseKind::private_own));
+  const auto family = ending->family();
+  books.destroy_until = end.get_future().share();
+  books.create_until = made.get_future().share();
+  ending.reset();
+  EXPECT_EQ(family->put_off().size(), 1U);
+  try {
+    leases.get(make_tenant(), ask(LeaseKind::shared));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::lease_unavailable);
+    EXPECT_THAT(error.what(), HasSubstr("the device's primary context cannot be made"));
+  }
+  EXPECT_FALSE(leases.device(0).in_use());
+  end.set_value();
+  while (!family->idle()) std::this_thread::yield();
+  made.set_value();
+  while (leases.device(0).is_making_held_up()) std::this_thread::yield();
+  EXPECT_EQ(books.primary_retains, 1) << "what came late was given back";
+  EXPECT_EQ(leases.get(make_tenant(), ask(LeaseKind::shared))->state(), LeaseState::ready);
+}
+
 // The machine may be too busy to make one within a short limit.
 TEST_F(LeaseTest, PrivateContextIsWaitedForWhileNoOtherOneEnds) {
   constexpr std::chrono::milliseconds limit{20};
