@@ -250,6 +250,9 @@ std::optional<CUresult> HungWork::make(MakeRequest request) {
     const CUresult status = making->request.perform();  // no thread can be had: this one waits
     in_the_making.fetch_sub(counted, std::memory_order_acq_rel);
     return status;
+  } catch (...) {
+    in_the_making.fetch_sub(counted, std::memory_order_acq_rel);
+    throw;
   }
   lock.lock();
   const auto is_over = [&] { return making->done || (!is_light && is_hung()); };
