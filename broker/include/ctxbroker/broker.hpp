@@ -145,8 +145,9 @@ class CTXB_API Broker {
   /// does that too. The shield stays up until close. Thread-safe.
   ///
   /// @param device  CUDA device ordinal.
-  /// @throws Error  `no_device`, `driver_call`, `out_of_memory`, `context_lost`; `wrong_state`
-  ///                without a driver.
+  /// @throws Error  `no_device`, `driver_call`, `out_of_memory`, `context_lost`; `lease_unavailable`
+  ///                when the driver waits for work that does not end within
+  ///                BrokerOptions::end_timeout; `wrong_state` without a driver.
   void use_device(int device);
 
   /// Tells whether a device's primary context is protected. It creates nothing on the device.
@@ -194,8 +195,9 @@ class CTXB_API Broker {
   [[nodiscard]] std::vector<LeaseInfo> leases() const;
 
   /// Stops creating ready contexts, because creating one delays work on the device by up to a
-  /// millisecond. If one is being created, the call waits for it. Calls nest. Without a driver,
-  /// this and end_realtime do nothing. Thread-safe.
+  /// millisecond. If one is being created, the call waits for it, at most for
+  /// BrokerOptions::end_timeout, or 10 s on a busy machine. Calls nest. Without a driver, this and
+  /// end_realtime do nothing. Thread-safe.
   void begin_realtime();
   /// Ends what the matching begin_realtime began.
   ///

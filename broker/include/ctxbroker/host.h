@@ -217,8 +217,9 @@ CTXB_EXPORT ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t de
 /** Retains a device's primary context and raises the shield there. The first lease on the device
  * does that too. [any]
  *
- * @return CTXB_ERROR_UNAVAILABLE when there is no such device; CTXB_ERROR_DRIVER,
- *         CTXB_ERROR_OUT_OF_DEVICE_MEMORY, CTXB_ERROR_CONTEXT_LOST. */
+ * @return CTXB_ERROR_UNAVAILABLE when there is no such device, or when the driver waits for work that
+ *         does not end in time; CTXB_ERROR_DRIVER, CTXB_ERROR_OUT_OF_DEVICE_MEMORY,
+ *         CTXB_ERROR_CONTEXT_LOST. */
 CTXB_EXPORT ctxb_status ctxb_broker_use_device(ctxb_broker* broker, int32_t device);
 
 #define CTXB_GATE_NONE 0          /**< There is no gate. */

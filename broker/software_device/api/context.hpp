@@ -53,6 +53,9 @@ struct Context {
   std::mutex peers_mutex;
   std::set<const Context*> peers;  // to which access was enabled
   std::shared_ptr<Stream> legacy_stream;
+  // Held while a stream is made or ended, and while the load of a module waits for kernels. So
+  // streams wait for such a load, as with NVIDIA's driver.
+  std::mutex life_of_streams;
 
   // Throws CUDA_ERROR_CONTEXT_IS_DESTROYED. What is entered in a table asks this under the table's
   // lock, so that destroy_context finds everything.
@@ -62,7 +65,7 @@ struct Context {
   std::shared_ptr<exec::DeviceHeap> heap();
 };
 
-// Ends a primary or own context, green ones of it first: waits for the work, then gives back
+// Ends a primary or own context, green ones of it first: waits for its work, then gives back
 // everything in it. False if somebody else ended it first.
 bool destroy_context(Context& context);
 // Waits for the kernels that run in the context's family (a primary with its green ones, or a

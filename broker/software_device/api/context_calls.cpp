@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making, ending and making current of contexts.
+#include <mutex>
+
 #include "api/context.hpp"
 #include "api/device.hpp"
 #include "api/entry.hpp"
@@ -12,16 +14,24 @@ CUresult create(CUcontext* context, unsigned flags, CUdevice device) {
   return working([&] {
     Device& found = find_device(device);
     require_value(context != nullptr && valid_context_flags(flags));
+    const std::lock_guard lock(found.making_or_ending);
     Context& made = Process::instance().contexts.create(found, flags);
     context_stack::push(made.handle);
     *context = made.handle;
   });
 }
 
-// Ends a private context and takes it off the caller's stack, if it is on top there.
+// Ends a private context and takes it off the caller's stack, if it is on top there. NVIDIA's
+// driver ends one only when all kernels on the device have ended.
 void end(Context& context) {
   require(context.kind == ContextKind::own, CUDA_ERROR_INVALID_CONTEXT);
-  require(destroy_context(context), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  context.require_alive();
+  {
+    Device& device = context.device;
+    const std::lock_guard lock(device.making_or_ending);
+    device.executor.wait(device.executor.running_kernels_of_family(nullptr));
+    require(destroy_context(context), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  }
   if (context_stack::top() == context.handle) context_stack::pop(nullptr);
 }
 

@@ -44,6 +44,8 @@ class Device {
   const Settings settings;
   std::atomic<std::size_t> used = 0;  // bytes of its memory
   Executor executor;
+  // Held while a private context is made or ended. NVIDIA's driver makes none while it ends one.
+  std::mutex making_or_ending;
 
   // Of the calling thread's lane: only on a thread that executes a kernel.
   exec::WorkerPool& pool();

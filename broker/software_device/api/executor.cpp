@@ -118,7 +118,7 @@ Executor::Commands Executor::running_kernels_of_family(const void* family) {
   for (const auto& queue : active_) {
     const std::shared_ptr<Command>& head = queue->waiting.front();
     const bool runs = head->kind == Command::Kind::kernel && (head->started || is_ready(*head));
-    if (queue->family == family && runs) kernels.push_back(head);
+    if ((family == nullptr || queue->family == family) && runs) kernels.push_back(head);
   }
   return kernels;
 }

@@ -52,7 +52,8 @@ class Executor {
   Commands pending_of_group(const void* group);
   Commands pending_of_family(const void* family);
   Commands pending_everywhere();
-  // The kernels of the family that execute, or could if the device had a thread for them.
+  // The kernels of the family that execute, or could if the device had a thread for them. Null: of
+  // all families.
   Commands running_kernels_of_family(const void* family);
   // All commands that use this object.
   Commands pending_users(const void* object);

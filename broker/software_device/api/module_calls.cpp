@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuModule*.
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -13,12 +14,13 @@ using namespace ctxbroker::software;
 namespace {
 
 void load(CUmodule* module, const void* image, JitOptions& options) {
-  Context& context = working_owner();
+  Context& context = working_context();
   refuse_unsafe();
   require_value(module != nullptr && image != nullptr);
   auto program = load_program(image, options);
+  const std::lock_guard lock(context.life_of_streams);
   wait_for_kernels(context);
-  *module = place_module(context, std::move(program))->handle;
+  *module = place_module(context.owner, std::move(program))->handle;
 }
 
 CUresult load_plain(CUmodule* module, const void* image) {

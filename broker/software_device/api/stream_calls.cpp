@@ -2,6 +2,7 @@
 // cuStream*. Each function that takes a stream exists twice: as _ptsz the null stream is the
 // calling thread's own.
 #include <algorithm>
+#include <mutex>
 
 #include "api/capture.hpp"
 #include "api/context.hpp"
@@ -20,6 +21,7 @@ CUstream create_in(Context& context, unsigned flags, int priority) {
   auto made = std::make_shared<Stream>(
       context, waits ? Ordering::blocking : Ordering::independent, flags,
       std::clamp(priority, device_limits::greatest_priority, device_limits::least_priority));
+  const std::lock_guard lock(context.life_of_streams);
   return Process::instance().streams.insert(made, [&] { context.require_alive(); });
 }
 
@@ -35,8 +37,12 @@ CUresult create(CUstream* stream, unsigned flags, int priority) {
 CUresult destroy(CUstream stream) {
   return working([&] {
     auto& streams = Process::instance().streams;
-    streams.find(stream)->context.require_alive();
-    abandon_captures(*streams.take(stream));
+    Context& context = streams.find(stream)->context;
+    std::unique_lock lock(context.life_of_streams);
+    context.require_alive();
+    const auto taken = streams.take(stream);
+    lock.unlock();
+    abandon_captures(*taken);
   });
 }
 

@@ -77,7 +77,7 @@ bool ContextFiller::wait_until_filled() {
 }
 
 bool ContextFiller::wants(const UsedDevice& device, LeaseKind kind) const {
-  return device.in_use() && !device.fault().happened() && !device.family()->any() &&
+  return device.in_use() && !device.fault().happened() && !device.is_making_held_up() &&
          (kind != LeaseKind::green || device.offers_green()) &&
          refused_.count({device.ordinal(), kind}) == 0 &&
          device.spares(kind) < wanted_of(wanted_, kind);

@@ -92,7 +92,8 @@ void HungWork::update() noexcept {
   hung_.store(!markers_.empty(), std::memory_order_release);
   // Nobody looks at the work of a family that is abandoned.
   const bool counts = !abandoned_ && is_hung_here();
-  if (counts != counted_) hung_on(device_).fetch_add(counts ? 1 : -1, std::memory_order_acq_rel);
+  if (counts != counted_)
+    of_device(hung_on_devices, device_).fetch_add(counts ? 1 : -1, std::memory_order_acq_rel);
   counted_ = counts;
   done_.notify_all();  // whoever waits for an ending, or for the end of hung work, looks again
   const bool any = blocked_ || left_ != 0 || !markers_.empty();
@@ -114,7 +115,7 @@ void HungWork::add(std::function<bool()> has_ended, std::string culprit) {
 // for that work, too. Families that only wait do not wait for each other.
 bool HungWork::has_to_be_behind_device() {
   const auto is_clear = [device = device_] {
-    return hung_on(device).load(std::memory_order_acquire) == 0;
+    return of_device(hung_on_devices, device).load(std::memory_order_acquire) == 0;
   };
   if (is_clear()) return false;
   auto marker = std::make_shared<Marker>(Marker{is_clear, {}, true});
@@ -184,7 +185,8 @@ std::optional<CUresult> HungWork::end(EndRequest ending) {
   // The family's own thread performs an ending at once, because it cannot wait for itself. Such an
   // ending follows from an earlier one.
   const bool is_behind = ending.is_behind_device && has_to_be_behind_device();
-  if (!is_behind && (is_own_thread() || (!ending.may_wait && !any()))) {
+  const bool may_wait = ending.may_wait || any() || is_anything_in_the_making();
+  if (!is_behind && (is_own_thread() || !may_wait)) {
     return settled(ending, ending.perform());
   }
   const auto task = std::make_shared<Task>();
@@ -223,23 +225,37 @@ bool HungWork::wait_until(Lock& lock, std::chrono::steady_clock::time_point dead
   return true;
 }
 
+// Under the lock: a making of that kind is not begun.
+bool HungWork::is_in_the_way_of(bool light_making) const noexcept {
+  return light_making ? light_left_ != 0 : left_ != 0 || is_hung();
+}
+
 std::optional<CUresult> HungWork::make(MakeRequest request) {
   if (is_own_thread()) return request.perform();
   const auto deadline = request.since + limit_;
   const auto longer = request.longer;
+  const bool is_light = request.is_light;
   const auto making = std::make_shared<Making>();
   making->request = std::move(request);
   Lock lock(mutex_);
-  wait_until(lock, deadline, [&] { return left_ == 0 || is_hung(); });
-  if (left_ != 0 || is_hung()) return std::nullopt;
+  wait_until(lock, deadline,
+             [&] { return !is_in_the_way_of(is_light) || (!is_light && is_hung()); });
+  if (is_in_the_way_of(is_light)) return std::nullopt;
   lock.unlock();
+  const int counted = is_light ? 0 : 1;
+  in_the_making.fetch_add(counted, std::memory_order_acq_rel);
   try {
     start_own_thread([self = shared_from_this(), making] { self->make_apart(making); }).detach();
   } catch (const std::system_error&) {
-    return making->request.perform();  // no thread can be had: this one waits
+    const CUresult status = making->request.perform();  // no thread can be had: this one waits
+    in_the_making.fetch_sub(counted, std::memory_order_acq_rel);
+    return status;
+  } catch (...) {
+    in_the_making.fetch_sub(counted, std::memory_order_acq_rel);
+    throw;
   }
   lock.lock();
-  const auto is_over = [&] { return making->done || is_hung(); };
+  const auto is_over = [&] { return making->done || (!is_light && is_hung()); };
   const auto is_decided = [&] {
     return is_over() || (making->probed && longer > std::chrono::milliseconds::zero());
   };
@@ -255,6 +271,7 @@ std::optional<CUresult> HungWork::make(MakeRequest request) {
   if (making->done) return making->status;
   making->left = true;
   ++left_;
+  light_left_ += is_light ? 1 : 0;
   update();
   return std::nullopt;
 }
@@ -270,6 +287,7 @@ bool HungWork::is_anybody_busy() const noexcept {
 // On a thread of its own.
 void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
   MakeRequest& request = making->request;
+  const bool is_light = request.is_light;
   work_for_owner(request.owner);
   if (request.probe) request.probe();
   Lock lock(mutex_);
@@ -278,6 +296,7 @@ void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
   if (!making->left) {
     lock.unlock();
     const CUresult status = request.perform();
+    if (!is_light) in_the_making.fetch_sub(1, std::memory_order_acq_rel);
     lock.lock();
     making->status = status;
     making->done = true;
@@ -286,6 +305,8 @@ void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
       done_.notify_all();
       return;
     }
+  } else if (!is_light) {
+    in_the_making.fetch_sub(1, std::memory_order_acq_rel);
   }
   if (abandoned_) {  // it keeps things alive whose device may be gone by then: see abandon
     static_cast<void>(new (std::nothrow) std::shared_ptr<Making>(making));
@@ -295,6 +316,7 @@ void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
   if (making->done && making->status == CUDA_SUCCESS && request.undo) request.undo();
   lock.lock();
   --left_;
+  light_left_ -= is_light ? 1 : 0;
   update();
   ++requests_;
   wake_.notify_all();
@@ -302,22 +324,24 @@ void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
   request = {};  // which may be the last to know a lease
 }
 
-std::string HungWork::why_not_made() const {
-  Lock lock(mutex_);
-  std::vector<std::string> culprits;
+std::vector<std::string> HungWork::culprits() const {
+  const Lock lock(mutex_);
+  std::vector<std::string> names;
   for (const auto& marker : markers_) {
-    if (marker->culprit.empty() ||
-        std::find(culprits.begin(), culprits.end(), marker->culprit) != culprits.end()) {
-      continue;
-    }
-    culprits.push_back(marker->culprit);
+    const std::string& name = marker->culprit;
+    if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    names.push_back(name);
   }
-  if (!culprits.empty()) return "work of " + in_words(culprits) + " hangs on " + name_;
+  return names;
+}
+
+std::string HungWork::why_not_made() const {
+  std::vector<std::string> names = culprits();
+  if (!names.empty()) return "work of " + in_words(names) + " hangs on " + name_;
   const std::string late =
       " has not ended within " + std::to_string(limit_.count()) + " ms on " + name_;
-  lock.unlock();
-  if (busy_ != nullptr) culprits = busy_->busy_in(*this);
-  if (!culprits.empty()) return "work of " + in_words(culprits) + late;
+  if (busy_ != nullptr) names = busy_->busy_in(*this);
+  if (!names.empty()) return "work of " + in_words(names) + late;
   return "work that the broker does not know of, perhaps the host's own," + late +
          " (or the machine is too busy)";
 }
@@ -384,7 +408,10 @@ void HungWork::perform_next(Lock& lock) {
   performing_ = true;
   lock.unlock();
   work_for_owner(task->ending.tenant == nullptr ? nullptr : task->ending.tenant->lasting_name);
+  const int contexts = task->ending.is_behind_device ? 1 : 0;
+  of_device(contexts_ending, device_).fetch_add(contexts, std::memory_order_acq_rel);
   const CUresult status = task->ending.perform();
+  of_device(contexts_ending, device_).fetch_sub(contexts, std::memory_order_acq_rel);
   task->ending.perform = nullptr;  // and with it whatever it kept alive
   lock.lock();
   performing_ = blocked_ = false;

@@ -76,6 +76,9 @@ struct MakeRequest {
   std::function<void()> probe{};
   std::chrono::milliseconds longer{0};
   std::function<CUresult()> perform;
+  // The call waits for other makings alone, and not for work. So it is made beside hung work, too,
+  // and beside makings that are left behind, but not beside one of its own kind.
+  bool is_light = false;
   // Called after a `perform` that has succeeded and that nobody waits for any more. What waits in
   // the family is ended after it.
   std::function<void()> undo{};
@@ -153,6 +156,18 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // thread of their own, which is left behind when they do not return. While one is left behind, no
   // other one is begun. Throws std::bad_alloc; then nothing was done.
   std::optional<CUresult> make(MakeRequest request);
+  // Returns whether a call that ends a context is open on the device, of any broker in the process:
+  // see EndRequest::is_behind_device.
+  static bool is_context_ending(int device) noexcept {
+    return of_device(contexts_ending, device).load(std::memory_order_acquire) != 0;
+  }
+  // Returns the names of those whose work is known to hang here. Throws std::bad_alloc.
+  std::vector<std::string> culprits() const;
+  // Returns whether a call of `make` is open in the process. It may wait for work, and hold up
+  // calls that wait for none.
+  static bool is_anything_in_the_making() noexcept {
+    return in_the_making.load(std::memory_order_acquire) != 0;
+  }
   // Says what a `make` without a value has met: "work of tenant blur hangs on device 0". Asks the
   // driver whose work has not ended. Throws std::bad_alloc.
   std::string why_not_made() const;
@@ -216,16 +231,21 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   bool has_to_be_behind_device();
   void block() noexcept;
   bool is_own_thread() const noexcept;
+  bool is_in_the_way_of(bool light_making) const noexcept;
 
   // The number of families for which any() is true. It is the process's, because the gate reads it
   // on every wait, before it knows the context.
   static inline constinit std::atomic<int> hung_families{0};
-  // The number of families on each device in which work hangs. It is the process's, because the
-  // families of all brokers share the devices. Devices from the last number on share its count.
-  static inline constinit std::array<std::atomic<int>, 64> hung_on_devices{};
-  static std::atomic<int>& hung_on(int device) noexcept {
-    return hung_on_devices[std::min(static_cast<std::size_t>(device), hung_on_devices.size() - 1)];
+  // Calls of `make` that have not returned, without light ones.
+  static inline constinit std::atomic<int> in_the_making{0};
+  // A count for each device. It is the process's, because the families of all brokers share the
+  // devices. Devices from the last number on share its count.
+  using OfDevices = std::array<std::atomic<int>, 64>;
+  static std::atomic<int>& of_device(OfDevices& counts, int device) noexcept {
+    return counts[std::min(static_cast<std::size_t>(device), counts.size() - 1)];
   }
+  static inline constinit OfDevices hung_on_devices{};  // families in which work hangs
+  static inline constinit OfDevices contexts_ending{};  // open calls that end a context
 
   const int device_;
   const std::string name_;
@@ -238,6 +258,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   std::deque<std::shared_ptr<Task>> tasks_;  // the first one may be under way
   std::vector<std::shared_ptr<Marker>> markers_;
   unsigned left_ = 0;          // makings that are left behind
+  unsigned light_left_ = 0;    // the light ones of these
   std::vector<PutOff> ended_;  // what was put off and has ended, of tenants that wait for more
   std::thread thread_;
   std::atomic<std::thread::id> ending_thread_{};

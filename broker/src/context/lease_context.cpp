@@ -24,16 +24,10 @@ CUresult create_green(const DeviceAccess& device, CUdevResourceDesc description,
   return converted;
 }
 
-LeaseContext create_private(const DeviceAccess& device, CallOwner owner) {
-  LeaseContext made;
-  made.granted = {LeaseKind::private_own, device.multiprocessors()};
+CUresult create_private(const DeviceAccess& device, CUcontext* context) noexcept {
   // cuCtxCreate pushes what it makes; inside a guard for "no context" that is undone in any case.
-  const CUresult status = device.report_status(guarded({&device.table(), nullptr, 0}, {}, [&] {
-    return device.table().ctx_create(&made.context, 0, device.handle());
-  }));
-  check(device.table(), status, "cuCtxCreate_v2", owner,
-        [] { return "cannot make a private context"; });
-  return made;
+  return guarded({&device.table(), nullptr, 0}, {},
+                 [&] { return device.table().ctx_create(context, 0, device.handle()); });
 }
 
 CUresult destroy(const DeviceAccess& device, const LeaseContext& context) noexcept {

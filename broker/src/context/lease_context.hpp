@@ -31,9 +31,9 @@ struct LeaseContext {
 CUresult create_green(const DeviceAccess& device, CUdevResourceDesc description, CUgreenCtx* green,
                       CUcontext* context) noexcept;
 
-// Creates a private context. Does not change the thread's context stack. Throws Error: driver_call,
-// out_of_memory, context_lost.
-LeaseContext create_private(const DeviceAccess& device, CallOwner owner);
+// Creates a private context. Does not change the thread's context stack. Beside a context that is
+// being destroyed, it waits for all work on the device: see UsedDevice::make.
+CUresult create_private(const DeviceAccess& device, CUcontext* context) noexcept;
 
 // Destroys a private or green context; does nothing for a shared one. Does not change the thread's
 // context stack.

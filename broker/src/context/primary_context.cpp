@@ -22,7 +22,7 @@ bool PrimaryContext::is_active() const noexcept {
 void PrimaryContext::report_users() const noexcept {
   unsigned flags = 0;
   int active = 0;
-  if (!read_state(&flags, &active) || (active == 0 && flags == 0)) return;
+  if (retains_ != 0 || !read_state(&flags, &active) || (active == 0 && flags == 0)) return;
   char text[128];
   std::snprintf(
       text, sizeof text, "'s primary context %s 0x%x; it is taken as it is",
@@ -30,12 +30,10 @@ void PrimaryContext::report_users() const noexcept {
   device_.log(Severity::info, "device", text);
 }
 
-void PrimaryContext::retain() {
-  if (retains_ == 0) report_users();
-  const CUresult status =
-      device_.report_status(device_.table().primary_retain(&context_, device_.handle()));
-  detail::check(device_.table(), status, "cuDevicePrimaryCtxRetain", device_.host_call(),
-                [] { return "cannot retain the device's primary context"; });
+void PrimaryContext::take(CUcontext context, CUresult status) {
+  detail::check(device_.table(), device_.report_status(status), "cuDevicePrimaryCtxRetain",
+                device_.host_call(), [] { return "cannot retain the device's primary context"; });
+  context_ = context;
   ++retains_;
 }
 

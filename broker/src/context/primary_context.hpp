@@ -22,9 +22,11 @@ class PrimaryContext {
   // Returns whether some part of the process holds the context.
   bool is_active() const noexcept;
 
-  // Retains the context; begin_generation then makes it usable. Throws Error: driver_call,
-  // out_of_memory, context_lost.
-  void retain();
+  // Logs who uses the context already. Call it before the first retain.
+  void report_users() const noexcept;
+  // Takes over a retain of the context, or the status with which that failed; begin_generation then
+  // makes it usable. Throws Error: driver_call, out_of_memory, context_lost.
+  void take(CUcontext context, CUresult status);
   // `shielded` says that the driver refuses to destroy the context, so that nobody needs to check
   // whether it still exists. Returns the generation.
   std::uint64_t begin_generation(bool shielded) noexcept;
@@ -54,7 +56,6 @@ class PrimaryContext {
  private:
   bool ask_if_current(std::uint64_t generation) noexcept;
   bool read_state(unsigned* flags, int* active) const noexcept;  // false: the driver does not tell
-  void report_users() const noexcept;
 
   DeviceAccess device_;
   CUcontext context_ = nullptr;

@@ -25,12 +25,48 @@ Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::
   return Resource(lease, handle, bytes);
 }
 
+// Not ordered with the legacy default stream, which plug-ins of the same context may use.
+CUresult new_stream(const Lease& lease, CUstream* stream) noexcept {
+  return lease.table().stream_create(stream, CU_STREAM_NON_BLOCKING);
+}
+
+// The driver makes no stream in a context in which it loads a module, and that waits for work.
+CUresult new_stream_in_time(const std::shared_ptr<Lease>& lease, CUstream* stream) {
+  const auto apart = std::make_shared<CUstream>();
+  MakeRequest request;
+  request.owner = lease->tenant().lasting_name;
+  request.is_light = true;
+  request.perform = [lease, apart] {
+    return call_in(lease->table(), lease->context(),
+                   [&] { return new_stream(*lease, apart.get()); });
+  };
+  request.undo = [lease, apart] {
+    call_in(lease->table(), lease->context(),
+            [&] { return lease->table().stream_destroy(*apart); });
+  };
+  const auto status = lease->family()->make(std::move(request));
+  if (!status) {
+    throw Error(ErrorKind::lease_unavailable,
+                "a stream cannot be made: " + lease->family()->why_not_made() +
+                    ", and the driver makes none while it loads a module, which waits for that "
+                    "work; try again later",
+                {.call = "cuStreamCreate",
+                 .status = CUDA_ERROR_NOT_READY,
+                 .status_name = "CUDA_ERROR_NOT_READY",
+                 .device = lease->device_ordinal(),
+                 .tenant = lease->tenant().name});
+  }
+  *stream = *apart;
+  return *status;
+}
+
 }  // namespace
 
 Stream create_stream(const std::shared_ptr<Lease>& lease) {
-  // Not ordered with the legacy default stream, which plug-ins of the same context may use.
   return made<Stream, CUstream>(lease, "cuStreamCreate", "a stream", [&](CUstream* stream) {
-    const CUresult status = lease->table().stream_create(stream, CU_STREAM_NON_BLOCKING);
+    const CUresult status = HungWork::is_anything_in_the_making()
+                                ? new_stream_in_time(lease, stream)
+                                : new_stream(*lease, stream);
     if (status == CUDA_SUCCESS) forget_failed_work(*stream);
     return status;
   });

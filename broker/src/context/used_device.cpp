@@ -27,16 +27,42 @@ Error no_multiprocessors(const MultiprocessorSplit& split, unsigned asked, CallO
           {.device = owner.device, .tenant = std::string(owner.tenant)}};
 }
 
-Error not_made(const HungWork& family, const char* what, int device, std::string_view tenant) {
+Error not_made(const std::string& why, const char* call, int device, std::string_view tenant) {
   return {ErrorKind::lease_unavailable,
-          std::string(what) + " cannot be made: " + family.why_not_made() +
-              ", and the driver makes none before that work ends; try again later, or ask for a "
-              "private lease, which does not wait for it",
-          {.call = "cuGreenCtxCreate",
+          why,
+          {.call = call,
            .status = CUDA_ERROR_NOT_READY,
            .status_name = "CUDA_ERROR_NOT_READY",
            .device = device,
            .tenant = std::string(tenant)}};
+}
+
+Error green_not_made(const HungWork& family, const char* what, int device,
+                     std::string_view tenant) {
+  return not_made(
+      std::string(what) + " cannot be made: " + family.why_not_made() +
+          ", and the driver makes none before that work ends; try again later, or ask for a "
+          "private lease, which does not wait for it",
+      "cuGreenCtxCreate", device, tenant);
+}
+
+Error not_made_beside_an_end(const HungWork& maker, const char* what, const char* call, int device,
+                             std::string_view tenant) {
+  return not_made(std::string(what) + " cannot be made: " + maker.why_not_made() +
+                      ", and the driver makes none while it ends another one, which waits for that "
+                      "work; try again later",
+                  call, device, tenant);
+}
+
+// Does it without the lock.
+template <typename Work>
+auto unlocked(std::unique_lock<std::mutex>& lock, Work&& work) {
+  struct Again {
+    std::unique_lock<std::mutex>& lock;
+    ~Again() { lock.lock(); }
+  } again{lock};
+  lock.unlock();
+  return work();
 }
 
 }  // namespace
@@ -51,6 +77,7 @@ void UsedDevice::set_end_timeout(std::chrono::milliseconds limit, BusyTenants* b
   end_timeout_ = limit;
   busy_ = busy;
   family_ = std::make_shared<HungWork>(ordinal(), limit, busy);
+  private_maker_ = std::make_shared<HungWork>(ordinal(), limit, static_cast<BusyTenants*>(this));
 }
 
 std::shared_ptr<HungWork> UsedDevice::make_family() {
@@ -70,9 +97,30 @@ std::vector<std::shared_ptr<HungWork>> UsedDevice::families() const {
   return all;
 }
 
+std::vector<std::string> UsedDevice::busy_in(const HungWork& maker) {
+  std::vector<std::string> names;
+  if (!is_anybody_busy(maker)) return names;
+  const auto add = [&](std::vector<std::string> more) {
+    for (std::string& name : more) {
+      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+      names.push_back(std::move(name));
+    }
+  };
+  for (const auto& family : families()) {
+    add(family->culprits());
+    if (busy_ != nullptr) add(busy_->busy_in(*family));
+  }
+  return names;
+}
+
+bool UsedDevice::is_anybody_busy(const HungWork&) {
+  return HungWork::is_context_ending(ordinal());
+}
+
 UsedDevice::~UsedDevice() {
   try {
     if (!shut_down_) shut_down();
+    private_maker_->abandon();
     for (const auto& family : families()) family->abandon();
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the driver's exit clears up
   }
@@ -81,6 +129,7 @@ UsedDevice::~UsedDevice() {
 bool UsedDevice::shut_down() {
   shut_down_ = true;
   if (fault().happened()) return true;  // the process's CUDA has ended: the driver's exit clears up
+  if (!private_maker_->idle()) return false;
   for (const auto& family : families()) {
     if (!family->idle()) return false;
   }
@@ -114,15 +163,15 @@ std::uint64_t UsedDevice::use(bool private_only) {
   used_.wait(lock, [this] { return !is_being_used_; });
   const std::uint64_t known = primary_.generation();
   if (known != 0 && (!shield_is_due_ || private_only)) return known;
-  if (known == 0) {
-    primary_.retain();
-    // Green ones ended with the primary that was lost.
-    std::erase_if(spares_, [](const LeaseContext& spare) { return spare.green != nullptr; });
-    // A split of its own for each generation would overlap with the partitions cut before.
-    if (split_ == nullptr) split_ = MultiprocessorSplit::of(link_.table(), link_.handle());
-  }
   is_being_used_ = true;
   try {
+    if (known == 0) {
+      retain_primary(lock, since);
+      // Green ones ended with the primary that was lost.
+      std::erase_if(spares_, [](const LeaseContext& spare) { return spare.green != nullptr; });
+      // A split of its own for each generation would overlap with the partitions cut before.
+      if (split_ == nullptr) split_ = MultiprocessorSplit::of(link_.table(), link_.handle());
+    }
     raise_shield(lock, since, private_only);
   } catch (...) {
     is_being_used_ = false;
@@ -140,24 +189,35 @@ std::uint64_t UsedDevice::use(bool private_only) {
   return known;
 }
 
-// The lock is given up while the driver makes the shield.
+void UsedDevice::retain_primary(Lock& lock, Clock::time_point since) {
+  primary_.report_users();
+  const auto apart = std::make_shared<CUcontext>();
+  MakeRequest request;
+  request.owner = link_.host.lasting_name;
+  request.since = since;
+  request.perform = [link = link_, apart] {
+    return link.table().primary_retain(apart.get(), link.handle());
+  };
+  request.undo = [link = link_] { link.table().primary_release(link.handle()); };
+  const CUresult status = unlocked(lock, [&] {
+    const auto made = private_maker_->make(std::move(request));
+    if (made) return *made;
+    throw not_made_beside_an_end(*private_maker_, "the device's primary context",
+                                 "cuDevicePrimaryCtxRetain", ordinal(), link_.host.name);
+  });
+  primary_.take(*apart, status);
+}
+
 void UsedDevice::raise_shield(Lock& lock, Clock::time_point since, bool may_be_due) {
   LeaseContext made;
   CUresult status = split_->status();
   const bool offered = status == CUDA_SUCCESS;
   if (offered) status = ShieldContext::describe(*split_, &made.description);
   if (status == CUDA_SUCCESS) {
-    lock.unlock();
-    try {
-      status = create_in_time(made, link_.host.lasting_name, since);
-    } catch (...) {
-      lock.lock();
-      throw;
-    }
-    lock.lock();
+    status = unlocked(lock, [&] { return create_in_time(made, link_.host.lasting_name, since); });
     shield_is_due_ = status == CUDA_ERROR_NOT_READY;
     if (shield_is_due_ && !may_be_due) {
-      throw not_made(*family_, "the device's shield", ordinal(), link_.host.name);
+      throw green_not_made(*family_, "the device's shield", ordinal(), link_.host.name);
     }
   }
   shield_.take(made.green, status, offered);
@@ -180,19 +240,32 @@ CUresult UsedDevice::create_in_time(LeaseContext& made, const char* owner,
   return *status;
 }
 
-// Nobody waits for the green context any more: it is a spare, unless it has ended with its primary
-// or is a shield's.
+// Nobody waits for the context any more: it is a spare, unless it has ended with its primary or is
+// a shield's.
 void UsedDevice::keep_or_end(LeaseContext made) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     const std::uint64_t generation = made.primary_generation;
-    if (generation != 0) {
-      if (primary_generation() == generation) spares_.push_back(std::move(made));
+    const bool is_private = made.granted.kind == LeaseKind::private_own;
+    if (is_private || generation != 0) {
+      if (is_private || primary_generation() == generation) spares_.push_back(std::move(made));
       return;
     }
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then it is destroyed
   }
-  link_.report_failed_end("'s green context could not be ended", destroy(link_, made));
+  link_.report_failed_end("'s context could not be ended", destroy(link_, made));
+}
+
+void UsedDevice::end_spare(const LeaseContext& spare) {
+  constexpr const char* failed = "'s spare context could not be ended";
+  if (spare.green != nullptr) return link_.report_failed_end(failed, destroy(link_, spare));
+  const std::shared_ptr<const TenantIdentity> host(std::shared_ptr<void>(), &link_.host);
+  const auto status =
+      make_family()->end({.tenant = host,
+                          .what = "context",
+                          .perform = [link = link_, spare] { return destroy(link, spare); },
+                          .is_behind_device = true});
+  if (status) link_.report_failed_end(failed, *status);
 }
 
 Shield UsedDevice::shield() const {
@@ -241,7 +314,24 @@ LeaseContext UsedDevice::make_private(CallOwner owner) {
     const std::lock_guard lock(mutex_);
     if (auto spare = take_spare(LeaseKind::private_own, {})) return *std::move(spare);
   }
-  return create_private(link_, owner);
+  return fresh_private(owner);
+}
+
+LeaseContext UsedDevice::fresh_private(CallOwner owner) {
+  const auto apart = std::make_shared<LeaseContext>();
+  apart->granted = {LeaseKind::private_own, link_.multiprocessors()};
+  MakeRequest request;
+  request.owner = lasting(std::string(owner.tenant));
+  request.perform = [link = link_, apart] { return create_private(link, &apart->context); };
+  request.undo = [this, apart] { keep_or_end(std::move(*apart)); };
+  const auto status = private_maker_->make(std::move(request));
+  if (!status) {
+    throw not_made_beside_an_end(*private_maker_, "a private context", "cuCtxCreate_v2", ordinal(),
+                                 owner.tenant);
+  }
+  check(link_.table(), link_.report_status(*status), "cuCtxCreate_v2", owner,
+        [] { return "cannot make a private context"; });
+  return *apart;
 }
 
 LeaseContext UsedDevice::make_green(unsigned multiprocessors, std::uint64_t generation, Groups left,
@@ -288,7 +378,7 @@ LeaseContext UsedDevice::green_over(Groups groups, std::uint64_t generation, Cal
     call = "cuGreenCtxCreate";
     status = create_in_time(made, lasting(std::string(owner.tenant)), since);
     if (status == CUDA_ERROR_NOT_READY) {
-      throw not_made(*family_, "a green context", ordinal(), owner.tenant);
+      throw green_not_made(*family_, "a green context", ordinal(), owner.tenant);
     }
   }
   check(link_.table(), link_.report_status(status), call, owner,
@@ -346,12 +436,12 @@ CUresult UsedDevice::make_spare(LeaseKind kind, std::uint64_t most, std::uint64_
     const bool is_green = kind == LeaseKind::green;
     const std::uint64_t generation = primary_generation();
     const std::uint64_t before = free_memory();
-    LeaseContext spare = is_green ? green_over({}, generation, link_.host_call())
-                                  : create_private(link_, link_.host_call());
+    LeaseContext spare =
+        is_green ? green_over({}, generation, link_.host_call()) : fresh_private(link_.host_call());
     const std::uint64_t after = free_memory();
     *bytes = after != 0 && before > after ? before - after : 0;
     if (*bytes > most) {
-      link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
+      end_spare(spare);
       return CUDA_SUCCESS;
     }
     const std::lock_guard lock(mutex_);

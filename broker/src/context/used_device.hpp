@@ -33,11 +33,11 @@ class MemoryRelief {
 
 // One per broker and device. Any thread; the slow paths take a lock, the queries do not. No driver
 // call that may wait for work on the device is made under the lock: see HungWork::make.
-class UsedDevice {
+class UsedDevice : private BusyTenants {
  public:
   // Borrows all its arguments; they must outlive this object.
   UsedDevice(const Driver& driver, int ordinal, const TenantIdentity& host, ProcessFault& fault);
-  ~UsedDevice();
+  ~UsedDevice() override;
   UsedDevice(const UsedDevice&) = delete;
   UsedDevice& operator=(const UsedDevice&) = delete;
 
@@ -76,6 +76,8 @@ class UsedDevice {
   void set_end_timeout(std::chrono::milliseconds limit, BusyTenants* busy = nullptr);
   // The family of the primary context and its green ones.
   const std::shared_ptr<HungWork>& family() const noexcept { return family_; }
+  // Returns whether the making of a context waits for work, or would have to.
+  bool is_making_held_up() const noexcept { return family_->any() || private_maker_->any(); }
   // Makes a family for a private context. Throws std::bad_alloc.
   std::shared_ptr<HungWork> make_family();
   // Returns all families, the primary context's first. Throws std::bad_alloc.
@@ -130,16 +132,24 @@ class UsedDevice {
   using Clock = std::chrono::steady_clock;
 
   void end_all() noexcept;
+  // Whose work a private context in the making waits for: anybody's, when a context is being ended.
+  std::vector<std::string> busy_in(const HungWork& maker) override;
+  bool is_anybody_busy(const HungWork& maker) override;
   std::optional<LeaseContext> take_spare(LeaseKind kind, const Groups& groups);
   LeaseContext make_private(CallOwner owner);
+  LeaseContext fresh_private(CallOwner owner);
   LeaseContext make_green(unsigned multiprocessors, std::uint64_t generation, Groups left,
                           CallOwner owner);
   LeaseContext green_over(Groups groups, std::uint64_t generation, CallOwner owner);
   // Creates the described green context, which stands on the primary of its generation. Not under
   // the lock. CUDA_ERROR_NOT_READY: not in time. Throws std::bad_alloc.
   CUresult create_in_time(LeaseContext& made, const char* owner, Clock::time_point since);
+  // The lock is given up while the driver works.
+  void retain_primary(Lock& lock, Clock::time_point since);
   void raise_shield(Lock& lock, Clock::time_point since, bool may_be_due);
   void keep_or_end(LeaseContext made) noexcept;
+  // Throws std::bad_alloc; then it stays.
+  void end_spare(const LeaseContext& spare);
   std::uint64_t free_memory() const noexcept;
 
   const DeviceAccess link_;
@@ -152,6 +162,9 @@ class UsedDevice {
   std::chrono::milliseconds end_timeout_{2000};
   BusyTenants* busy_ = nullptr;
   std::shared_ptr<HungWork> family_;
+  // Private contexts are made in it, and the primary is retained. It has no work: what hangs in
+  // other families is not in their way, unless a context is being ended.
+  std::shared_ptr<HungWork> private_maker_;
   std::vector<std::weak_ptr<HungWork>> private_families_;
   MemoryRelief* relief_ = nullptr;
   std::shared_ptr<MultiprocessorSplit> split_;  // there from the first use on

@@ -146,7 +146,7 @@ TEST_P(SoftwareFreedMemory, DestroyingTheContextOfMemoryUnderWorkIsAFaultForAll)
     EXPECT_EQ(busy.d.cuMemAlloc_v2(&busy.memory[1], block_bytes), CUDA_SUCCESS);
     EXPECT_EQ(busy.d.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
     enqueue(busy, scene);
-    EXPECT_EQ(busy.d.cuCtxDestroy_v2(own), CUDA_SUCCESS) << "it waits for its own work alone";
+    EXPECT_EQ(busy.d.cuCtxDestroy_v2(own), CUDA_SUCCESS) << "no kernel runs on its device";
     EXPECT_EQ(busy.finish(), CUDA_ERROR_ILLEGAL_ADDRESS);
     EXPECT_EQ(busy.finish_second(), CUDA_ERROR_ILLEGAL_ADDRESS);
   });

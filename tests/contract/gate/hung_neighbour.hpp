@@ -36,6 +36,17 @@ enum class Call {
   close_tenant,
   close_tenant_with_a_context,
   close_broker,
+  use_device,
+  realtime,
+  peer_access,
+  shared_memory,
+  unload_idle_modules,
+  force_loss,
+  graph,
+  preset,
+  poll_beside_a_renewal,
+  create_beside_an_end,
+  stream_beside_a_load,
 };
 inline constexpr Call calls[] = {Call::process,
                                  Call::load,
@@ -59,7 +70,18 @@ inline constexpr Call calls[] = {Call::process,
                                  Call::synchronize,
                                  Call::close_tenant,
                                  Call::close_tenant_with_a_context,
-                                 Call::close_broker};
+                                 Call::close_broker,
+                                 Call::use_device,
+                                 Call::realtime,
+                                 Call::peer_access,
+                                 Call::shared_memory,
+                                 Call::unload_idle_modules,
+                                 Call::force_loss,
+                                 Call::graph,
+                                 Call::preset,
+                                 Call::poll_beside_a_renewal,
+                                 Call::create_beside_an_end,
+                                 Call::stream_beside_a_load};
 
 inline const char* name_of(Call call) {
   constexpr const char* names[] = {"process",
@@ -84,7 +106,18 @@ inline const char* name_of(Call call) {
                                    "cuCtxSynchronize",
                                    "close_tenant",
                                    "close_tenant_with_a_context",
-                                   "close_broker"};
+                                   "close_broker",
+                                   "use_device",
+                                   "realtime",
+                                   "peer_access",
+                                   "shared_memory",
+                                   "unload_idle_modules",
+                                   "force_loss",
+                                   "graph",
+                                   "preset",
+                                   "poll_beside_a_renewal",
+                                   "create_beside_an_end",
+                                   "stream_beside_a_load"};
   return names[static_cast<std::size_t>(call)];
 }
 

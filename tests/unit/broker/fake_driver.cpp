@@ -49,16 +49,19 @@ CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
 }
 
 CUresult ctx_create(CUcontext* context, unsigned int, CUdevice) {
+  if (books.create_until.valid()) books.create_until.wait();
   *context = fake_context(100 + books.contexts_made++);  // never one that exists
   books.contexts.insert(*context);
   return push(*context);
 }
 
 CUresult ctx_destroy(CUcontext context) {
+  if (books.destroy_until.valid()) books.destroy_until.wait();
   return books.contexts.erase(context) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult primary_retain(CUcontext* context, CUdevice) {
+  if (books.create_until.valid()) books.create_until.wait();
   ++books.primary_retains;
   *context = fake_context(99);
   return CUDA_SUCCESS;

@@ -2,6 +2,7 @@
 // A driver that keeps books and does nothing: a context stack per thread, and memory by number.
 #pragma once
 
+#include <future>
 #include <map>
 #include <set>
 #include <vector>
@@ -23,6 +24,9 @@ struct FakeDriver {
   CUresult push_status = CUDA_SUCCESS;  // what the next pushes return
   CUresult alloc_status = CUDA_SUCCESS;
   CUresult free_status = CUDA_SUCCESS;
+  // Set on the tests' thread: what making a private context and retaining the primary wait for, and
+  // what destroying a private context waits for.
+  std::shared_future<void> create_until, destroy_until;
 };
 
 // Starts anew and returns the books. One at a time: the driver's functions have no argument for it.

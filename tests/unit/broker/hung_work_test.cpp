@@ -295,6 +295,57 @@ TEST_F(HungWorkTest, MakeMayTakeLongerAfterItsProbe) {
   EXPECT_FALSE(performed) << "nobody waited for it any more";
 }
 
+// The driver makes no stream while it loads a module.
+TEST_F(HungWorkTest, LightMakingIsDoneBesideOthersButNotBesideALightOneThatIsLeftBehind) {
+  EXPECT_FALSE(HungWork::is_anything_in_the_making());
+  Making load, stream;
+  EXPECT_EQ(family->make(load.request(load.work.get_future().share())), std::nullopt);
+  EXPECT_TRUE(HungWork::is_anything_in_the_making());
+  MakeRequest light;
+  light.is_light = true;
+  light.perform = [] { return CUDA_SUCCESS; };
+  EXPECT_EQ(family->make(light), CUDA_SUCCESS);
+  MakeRequest waiting = stream.request(stream.work.get_future().share());
+  waiting.is_light = true;
+  EXPECT_EQ(family->make(waiting), std::nullopt);
+  light.since = Clock::now();
+  EXPECT_EQ(family->make(light), std::nullopt);
+  load.work.set_value();
+  stream.work.set_value();
+  wait_until_idle();
+  EXPECT_EQ(stream.undone, 1);
+  EXPECT_FALSE(HungWork::is_anything_in_the_making());
+}
+
+TEST_F(HungWorkTest, LightMakingIsDoneBesideWorkThatIsKnownToHang) {
+  std::atomic<bool> over{false};
+  family->add([&] { return over.load(); }, "glow");
+  MakeRequest light;
+  light.is_light = true;
+  light.perform = [] { return CUDA_SUCCESS; };
+  EXPECT_EQ(family->make(light), CUDA_SUCCESS);
+  over = true;
+  wait_until_idle();
+}
+
+// The driver ends no stream while it loads a module, and the load may not be late yet.
+TEST_F(HungWorkTest, EndThatWaitsForAMakingAloneIsPutOffToo) {
+  Making load;
+  std::promise<void> loaded;
+  const auto patient = std::make_shared<HungWork>(0, std::chrono::seconds(60));
+  auto making = std::async(std::launch::async, [&, until = load.work.get_future().share()] {
+    return patient->make(load.request(until));
+  });
+  while (!HungWork::is_anything_in_the_making()) std::this_thread::yield();
+  EndRequest stream = blocked(loaded.get_future().share());
+  stream.may_wait = false;
+  EXPECT_EQ(family->end(stream), std::nullopt);
+  loaded.set_value();
+  load.work.set_value();
+  EXPECT_EQ(making.get(), CUDA_SUCCESS);
+  wait_until_idle();
+}
+
 struct Busy final : BusyTenants {
   std::vector<std::string> names;
   std::vector<std::string> busy_in(const HungWork&) override { return names; }

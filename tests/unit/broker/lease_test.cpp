@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "context/lease_table.hpp"
@@ -61,6 +63,79 @@ TEST_F(LeaseTest, PrivateMakesAndEndsAContextAndLeavesTheThreadAlone) {
   lease.reset();
   EXPECT_THAT(books.contexts, IsEmpty());
   EXPECT_THAT(books.stack, testing::ElementsAre(fake_context(8)));
+}
+
+// The driver makes no context while it ends another one, and that waits for work.
+TEST_F(LeaseTest, PrivateContextThatIsNotMadeInTimeIsTheNextLeases) {
+  std::promise<void> end, made;
+  leases.device(0).set_end_timeout(std::chrono::milliseconds(50));
+  auto ending = leases.get(make_tenant(), ask(LeaseKind::private_own));
+  const auto family = ending->family();
+  books.destroy_until = end.get_future().share();
+  books.create_until = made.get_future().share();
+  ending.reset();
+  EXPECT_EQ(family->put_off().size(), 1U);
+  const auto tenant = make_tenant();
+  try {
+    leases.get(tenant, ask(LeaseKind::private_own));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::lease_unavailable);
+    EXPECT_THAT(error.what(), HasSubstr("a private context cannot be made"));
+    EXPECT_THAT(error.what(), HasSubstr("while it ends another one"));
+  }
+  EXPECT_TRUE(leases.device(0).is_making_held_up());
+  end.set_value();
+  while (!family->idle()) std::this_thread::yield();
+  made.set_value();
+  while (leases.device(0).is_making_held_up()) std::this_thread::yield();
+  EXPECT_EQ(leases.device(0).spares(LeaseKind::private_own), 1U);
+  EXPECT_THAT(books.stack, IsEmpty());
+  const auto lease = leases.get(tenant, ask(LeaseKind::private_own));
+  EXPECT_EQ(books.contexts.count(lease->context()), 1U);
+  EXPECT_EQ(books.contexts_made, 2) << "the one that came late";
+}
+
+// The context is another broker's. A device's first use makes its primary context.
+TEST_F(LeaseTest, FirstUseOfADeviceIsRefusedInTimeWhileAContextEnds) {
+  std::promise<void> end, made;
+  LeaseTable others(driver, host, fault);
+  for (LeaseTable* const table : {&leases, &others}) {
+    table->device(0).set_end_timeout(std::chrono::milliseconds(50));
+  }
+  auto ending = others.get(make_tenant(), ask(LeaseKind::private_own));
+  const auto family = ending->family();
+  books.destroy_until = end.get_future().share();
+  books.create_until = made.get_future().share();
+  ending.reset();
+  EXPECT_EQ(family->put_off().size(), 1U);
+  try {
+    leases.get(make_tenant(), ask(LeaseKind::shared));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::lease_unavailable);
+    EXPECT_THAT(error.what(), HasSubstr("the device's primary context cannot be made"));
+  }
+  EXPECT_FALSE(leases.device(0).in_use());
+  end.set_value();
+  while (!family->idle()) std::this_thread::yield();
+  made.set_value();
+  while (leases.device(0).is_making_held_up()) std::this_thread::yield();
+  EXPECT_EQ(books.primary_retains, 1) << "what came late was given back";
+  EXPECT_EQ(leases.get(make_tenant(), ask(LeaseKind::shared))->state(), LeaseState::ready);
+}
+
+// The machine may be too busy to make one within a short limit.
+TEST_F(LeaseTest, PrivateContextIsWaitedForWhileNoOtherOneEnds) {
+  constexpr std::chrono::milliseconds limit{20};
+  std::promise<void> made;
+  leases.device(0).set_end_timeout(limit);
+  books.create_until = made.get_future().share();
+  auto lease = std::async(std::launch::async,
+                          [&] { return leases.get(make_tenant(), ask(LeaseKind::private_own)); });
+  EXPECT_EQ(lease.wait_for(5 * limit), std::future_status::timeout);
+  made.set_value();
+  EXPECT_EQ(lease.get()->state(), LeaseState::ready);
 }
 
 TEST_F(LeaseTest, ATenantHasOneLeasePerDeviceAndTenantsShareNone) {

@@ -125,6 +125,31 @@ TEST_F(ReadyContextsTest, RealTimeBeginsAfterTheContextInTheMaking) {
   EXPECT_EQ(slow.made, 3);
 }
 
+// The driver makes no context while it ends another one, and that waits for work.
+TEST_F(ReadyContextsTest, NobodyWaitsForAContextThatIsNotMadeInTime) {
+  std::promise<void> end, made;
+  LeaseTable table(driver, host, fault, {0, 1, plenty});
+  table.device(0).set_end_timeout(std::chrono::milliseconds(50));
+  auto ending = lease(table, LeaseKind::private_own);
+  const auto family = ending->family();
+  EXPECT_TRUE(table.filler().wait_until_filled());
+  books.destroy_until = end.get_future().share();
+  books.create_until = made.get_future().share();
+  ending.reset();
+  EXPECT_EQ(family->put_off().size(), 1U);
+  const auto own = lease(table, LeaseKind::private_own);  // the one that stood ready
+  table.filler().wait_until_filled();
+  table.filler().begin_realtime();
+  EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 0U);
+  EXPECT_THAT(said, testing::IsEmpty());
+  end.set_value();
+  while (!family->idle()) std::this_thread::yield();
+  made.set_value();
+  while (table.device(0).is_making_held_up()) std::this_thread::yield();
+  EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 1U) << "it came late";
+  table.filler().end_realtime();
+}
+
 TEST_F(ReadyContextsTest, ContextsStayWithinTheBudget) {
   books.bytes_per_context = 100;
   LeaseTable table(driver, host, fault, {0, 10, 350});
