@@ -80,7 +80,8 @@ std::vector<std::string> tenants_without_pattern(const Json& policy) {
 }
 
 std::string children_text(const Settings& settings) {
-  if (!settings.children) return "not covered, as --children=no says";
+  if (!settings.children)
+    return "not covered, as --children=no says. What the program becomes with exec is";
   return "covered, if they keep LD_PRELOAD, LD_LIBRARY_PATH and CTXBROKER_RUN, and are not "
          "statically linked or set-user-ID";
 }
