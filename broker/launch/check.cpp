@@ -16,7 +16,8 @@ constexpr const char* continuation = "\n           ";
 std::string program_text(const Program& program) {
   std::string text = program.path;
   for (std::size_t i = 0; i < program.run_by.size(); ++i) {
-    text += (i == 0 ? ", a script that runs with " : ", then ") + program.run_by[i];
+    const char* const first = program.is_script ? ", a script that runs with " : ", which starts ";
+    text += (i == 0 ? first : ", then ") + program.run_by[i];
   }
   return text;
 }

@@ -63,6 +63,37 @@ TEST_F(RunTest, ProgramThatCannotBeProtectedIsRefused) {
   expect_refused(run({own_library("ctxbroker_gate.so")}), 126, "");
 }
 
+TEST_F(RunTest, EnvThatTakesTheGateAwayIsRefused) {
+  expect_refused(run({"/usr/bin/env", "-i", program(), "print=x"}), 126,
+                 "because -i clears the environment; let env start ctxb-run instead");
+  expect_refused(run({"/usr/bin/env", "LD_LIBRARY_PATH=/a", program(), "print=x"}), 126,
+                 "because LD_LIBRARY_PATH=... replaces what ctxb-run sets");
+  for (const std::string options : {"-u LD_PRELOAD", "-i", "A=b LD_PRELOAD=/a.so"}) {
+    write_bytes(folder / "script", "#!/usr/bin/env -S " + options + " " + program() + "\n");
+    std::filesystem::permissions(folder / "script", std::filesystem::perms::owner_all);
+    expect_refused(run({at("script"), "print=x"}), 126, "without protection");
+    expect_refused(run({"--check", at("script"), "print=x"}), 126, "without protection");
+  }
+}
+
+TEST_F(RunTest, EnvThatKeepsTheGateIsCovered) {
+  const std::string covered = "A=b\nuse: 0\nreset: 800\nmemory: whole\n";
+  const std::vector<std::string> deeds{"variable=A", "use", "reset", "look"};
+  const auto with = [&](std::vector<std::string> command) {
+    command.insert(command.end(), deeds.begin(), deeds.end());
+    return run(command);
+  };
+  EXPECT_EQ(with({"/usr/bin/env", "-u", "B", "A=b", program()}).output, covered);
+  write_bytes(folder / "script", "#!/usr/bin/env -S -u B A=b " + program() + "\n");
+  std::filesystem::permissions(folder / "script", std::filesystem::perms::owner_all);
+  EXPECT_EQ(with({at("script")}).output, covered);
+  EXPECT_THAT(with({"--check", at("script")}).output,
+              HasSubstr("a script that runs with /usr/bin/env, then " + program() + "\n"));
+  EXPECT_THAT(with({"--check", "/usr/bin/env", "A=b", program()}).output,
+              HasSubstr("/usr/bin/env, which starts " + program() + "\n"));
+  expect_refused(with({"/usr/bin/env", "A=b", at("nothing")}), 127, "there is no such program");
+}
+
 TEST_F(RunTest, SetUserIdProgramIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
   std::filesystem::copy_file(program(), folder / "copy");
