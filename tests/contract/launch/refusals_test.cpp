@@ -34,6 +34,15 @@ TEST_F(RunTest, MistypedOptionIsRefused) {
   expect_refused(run({}), 125, "a program is missing");
 }
 
+TEST_F(RunTest, VariableThatNamesNoDriverIsRefused) {
+  const Environment wrong{{"CTXBROKER_DRIVER", "nvida"}};
+  const std::string why = "CTXBROKER_DRIVER is \"nvida\", which names no driver";
+  expect_refused(run_program({}, {"print=x"}, wrong), 125, why);
+  expect_refused(run_program({"--check"}, {"print=x"}, wrong), 125, why);
+  EXPECT_EQ(run_program({"--driver=auto"}, {"print=x"}, wrong).output, "x\n")
+      << "the option counts more";
+}
+
 TEST_F(RunTest, ProgramThatIsNotThereIsRefused) {
   expect_refused(run({"no-such-program"}), 127, "no such program in the folders of PATH");
   expect_refused(run({at("nothing")}), 127, "there is no such program");
@@ -125,6 +134,22 @@ TEST_F(RunTest, FileThatCannotBeWrittenIsRefused) {
   expect_refused(run_program({"--trace", folder.path().string()}, {"print=x"}), 125,
                  "it is a folder");
   expect_refused(run_program({"--report", ""}, {"print=x"}), 125, "the file's name is empty");
+}
+
+// A reader of the pipe would get several documents. The test reads standard output from a pipe.
+TEST_F(RunTest, FileThatIsAPipeOrADeviceIsRefused) {
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  for (const std::string option : {"--report", "--trace"}) {
+    for (const std::string& path :
+         {std::string("/dev/stdout"), std::string("/dev/null"), at("pipe")}) {
+      expect_refused(run_program({option, path}, {"use"}), 125,
+                     option + ": " + path + ": it is a pipe or a device, not a file");
+    }
+  }
+  std::filesystem::create_symlink("behind.json", folder / "link.json");
+  write_bytes(folder / "behind.json", "an older one");
+  EXPECT_EQ(run_program({"--report", at("link.json")}, {"use"}).exit_code, 0) << "as a control";
+  EXPECT_TRUE(report("behind.json")["finished"]);
 }
 
 TEST_F(RunTest, FileThatIsWrittenOverAnotherOneOfTheRunIsRefused) {
