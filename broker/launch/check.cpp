@@ -90,7 +90,7 @@ std::string children_text(const Settings& settings) {
 std::string output_text(const Settings& settings) {
   std::string text = settings.verbose ? "a summary on standard error at exit"
                                       : "a summary on standard error at exit, if something was "
-                                        "refused or lost, or a pattern matched no library";
+                                        "refused or lost, or a pattern gave its tenant no library";
   if (!settings.report.empty()) text += std::string(continuation) + "report: " + settings.report;
   if (!settings.trace.empty()) text += std::string(continuation) + "timeline: " + settings.trace;
   return text;
