@@ -72,6 +72,13 @@ TEST_F(RunTest, ProgramThatCannotBeProtectedIsRefused) {
   expect_refused(run({own_library("ctxbroker_gate.so")}), 126, "");
 }
 
+TEST_F(RunTest, ProgramThatIsLinkedStaticallyIsRefused) {
+  const auto path = std::filesystem::path(program()).parent_path() / "launch_linked_statically";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "the toolchain links nothing statically";
+  expect_refused(run({path.string()}), 126, "it is linked statically and loads no library");
+  expect_refused(run({"/usr/bin/env", path.string()}), 126, "it is linked statically");
+}
+
 TEST_F(RunTest, EnvThatTakesTheGateAwayIsRefused) {
   expect_refused(run({"/usr/bin/env", "-i", program(), "print=x"}), 126,
                  "because -i clears the environment; let env start ctxb-run instead");
@@ -126,6 +133,17 @@ TEST_F(RunTest, WrongPolicyIsRefused) {
   };
   expect_refused(with(R"({"match": "*/a.so", "tenant": "host"})"), 125, "belongs to no tenant");
   expect_refused(with(R"({"match": "a.so", "tenant": "a"})"), 125, "write \"*/a.so\"");
+}
+
+TEST_F(RunTest, PolicyThatCannotBeReadIsRefused) {
+  expect_refused(run_program({"--policy", folder.path().string()}, {"print=x"}), 125,
+                 "is a folder, not a file");
+  write_bytes(folder / "p.json", R"({"schema": "ctxbroker.policy/1"})");
+  EXPECT_EQ(run_program({"--policy", at("p.json")}, {"print=x"}).output, "x\n") << "as a control";
+  std::filesystem::permissions(folder / "p.json", std::filesystem::perms::none);
+  if (::access(at("p.json").c_str(), R_OK) == 0) GTEST_SKIP() << "root may read every file";
+  expect_refused(run_program({"--policy", at("p.json")}, {"print=x"}), 125,
+                 "cannot be read: Permission denied");
 }
 
 TEST_F(RunTest, FileThatCannotBeWrittenIsRefused) {
