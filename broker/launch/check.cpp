@@ -16,7 +16,8 @@ constexpr const char* continuation = "\n           ";
 std::string program_text(const Program& program) {
   std::string text = program.path;
   for (std::size_t i = 0; i < program.run_by.size(); ++i) {
-    text += (i == 0 ? ", a script that runs with " : ", then ") + program.run_by[i];
+    const char* const first = program.is_script ? ", a script that runs with " : ", which starts ";
+    text += (i == 0 ? first : ", then ") + program.run_by[i];
   }
   return text;
 }
@@ -80,7 +81,8 @@ std::vector<std::string> tenants_without_pattern(const Json& policy) {
 }
 
 std::string children_text(const Settings& settings) {
-  if (!settings.children) return "not covered, as --children=no says";
+  if (!settings.children)
+    return "not covered, as --children=no says. What the program becomes with exec is";
   return "covered, if they keep LD_PRELOAD, LD_LIBRARY_PATH and CTXBROKER_RUN, and are not "
          "statically linked or set-user-ID";
 }
@@ -88,7 +90,7 @@ std::string children_text(const Settings& settings) {
 std::string output_text(const Settings& settings) {
   std::string text = settings.verbose ? "a summary on standard error at exit"
                                       : "a summary on standard error at exit, if something was "
-                                        "refused or lost, or a pattern matched no library";
+                                        "refused or lost, or a pattern gave its tenant no library";
   if (!settings.report.empty()) text += std::string(continuation) + "report: " + settings.report;
   if (!settings.trace.empty()) text += std::string(continuation) + "timeline: " + settings.trace;
   return text;

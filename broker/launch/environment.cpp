@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
 #include "exit_code.hpp"
@@ -34,6 +35,18 @@ void check_file(const std::string& path) {
                                       "ctxbroker, so install ctxbroker again");
 }
 
+// The driver that --driver or CTXBROKER_DRIVER names, as the broker will find it. Unset: neither
+// names one. Throws Failure.
+std::optional<DriverChoice> named_driver(const Settings& settings) {
+  const std::string variable = value_of("CTXBROKER_DRIVER");
+  if (settings.driver || variable.empty()) return settings.driver;
+  const auto choice = parse_driver_choice(variable);
+  if (choice) return choice;
+  throw Failure(ExitCode::failed,
+                "CTXBROKER_DRIVER is \"" + variable +
+                    "\", which names no driver; set it to auto, nvidia or software, or unset it");
+}
+
 }  // namespace
 
 OwnFiles find_own_files(const Settings& settings) {
@@ -45,9 +58,7 @@ OwnFiles find_own_files(const Settings& settings) {
                                   files.folder + "/gate/libcuda.so.1"}) {
     check_file(file);
   }
-  const bool is_software = settings.driver ? settings.driver == DriverChoice::software
-                                           : value_of("CTXBROKER_DRIVER") == "software";
-  if (is_software) {
+  if (named_driver(settings) == DriverChoice::software) {
     check_file(files.folder + "/libctxbroker_software_device.so");
   }
   if (files.folder.find_first_of(":;$") != std::string::npos) {

@@ -16,7 +16,7 @@ struct OwnFiles {
   std::string gate;      // in it: ctxbroker_gate.so
 };
 
-// Throws Failure, which names the file that is missing.
+// Throws Failure, which names the file that is missing, or the driver that is none.
 OwnFiles find_own_files(const Settings& settings);
 
 // Returns the variables ("NAME=VALUE") of this process, with those that a run needs.

@@ -22,6 +22,12 @@ std::string output_path(const std::string& option, const std::string& path) {
   };
   if (error) refuse(error.message());
   if (std::filesystem::is_directory(absolute, error)) refuse("it is a folder; name a file in it");
+  // A report is written several times.
+  if (std::filesystem::exists(absolute, error) &&
+      !std::filesystem::is_regular_file(absolute, error)) {
+    refuse(
+        "it is a pipe or a device, not a file; name a file, and read that when the program ends");
+  }
   const auto folder = absolute.parent_path();
   if (!std::filesystem::is_directory(folder, error)) {
     refuse("there is no folder " + folder.string());

@@ -9,7 +9,7 @@
 namespace ctxbroker::launch {
 
 // Returns the absolute path of a file that is to be written. Throws Failure when its folder cannot
-// be written to. Empty stays empty.
+// be written to, or when something lies there that is no regular file. Empty stays empty.
 std::string output_path(const std::string& option, const std::string& path);
 
 // Throws Failure when a run would write a file over another one of its own. `policy` is the path of

@@ -67,7 +67,7 @@ ExitCode run(int argc, const char* const* argv) {
   if (!options) return ExitCode::ok;
   const Settings settings = make_settings(*options);
   const OwnFiles files = find_own_files(settings);
-  const Program program = examine_program(find_program(options->command.front()));
+  const Program program = examine_program(options->command);
   if (options->check) {
     std::fputs(check_text(*options, settings, program).c_str(), stdout);
     return ExitCode::ok;

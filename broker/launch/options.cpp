@@ -89,8 +89,10 @@ void declare(CLI::App& app, Options& options, Raw& raw) {
                  "CUDA driver: nvidia, software, or auto (software where NVIDIA's has no device). "
                  "Default: CTXBROKER_DRIVER, else nvidia")
       ->type_name("NAME");
-  app.add_option("--children", raw.children,
-                 "Whether to cover the programs that the program starts too. Default: yes")
+  app.add_option(
+         "--children", raw.children,
+         "Whether to cover the other processes that the program starts too. A program that the "
+         "first process becomes with exec is always covered. Default: yes")
       ->type_name("yes|no");
   app.add_flag("-v,--verbose", options.verbose,
                "Print the summary at exit even if nothing was refused or lost");

@@ -13,11 +13,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
-#include <sstream>
 #include <string_view>
 #include <system_error>
 
+#include "env_command.hpp"
 #include "exit_code.hpp"
 #include "image/elf.hpp"
 #include "observe/regular_file.hpp"
@@ -134,21 +133,70 @@ std::string first_line(const std::string& path) {
   return std::string(all.substr(0, all.find('\n')));
 }
 
-// The words of a script's first line.
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream stream(line);
-  return {std::istream_iterator<std::string>(stream), {}};
+// The interpreter that a script's first line names, and the one argument that may follow it.
+struct Interpreter {
+  std::string path, argument;
+};
+Interpreter interpreter_in(const std::string& line) {
+  constexpr const char* blanks = " \t";
+  const std::size_t begin = line.find_first_not_of(blanks, 2);
+  if (begin == std::string::npos) return {};
+  const std::size_t end = line.find_first_of(blanks, begin);
+  if (end == std::string::npos) return {line.substr(begin), {}};
+  const std::size_t rest = line.find_first_not_of(blanks, end);
+  const std::size_t last = line.find_last_not_of(blanks);
+  return {line.substr(begin, end - begin),
+          rest != std::string::npos ? line.substr(rest, last + 1 - rest) : ""};
 }
 
-// The program that env is to run; empty: it is not told.
-std::string run_by_env(const std::vector<std::string>& words) {
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    if (words[i].front() != '-' && words[i].find('=') == std::string::npos) return words[i];
+void examine(const std::string& path, const std::vector<std::string>& arguments, Program& program);
+
+// Goes on to the program that env becomes. What env says itself, as of a wrong option, it says when
+// it runs.
+void examine_env(const std::string& path, const std::vector<std::string>& arguments,
+                 Program& program) {
+  const EnvCommand env = read_env_command(arguments);
+  if (env.command.empty()) return;
+  std::string name = env.command.front();
+  if (!env.lost.empty()) {
+    refuse(path, "it would start " + name + " without protection, because " + env.lost +
+                     "; let env start ctxb-run instead: env ... ctxb-run " + name + " ...");
   }
-  return {};
+  const bool is_path = name.find('/') != std::string::npos;
+  if (!is_path && env.changes_path) return;  // env looks in other folders than this process
+  if (is_path && !env.folder.empty()) name = std::filesystem::path(env.folder) / name;
+  const std::string found = find_program(name);
+  program.run_by.push_back(found);
+  examine(found, {env.command.begin() + 1, env.command.end()}, program);
 }
 
-void examine(const std::string& path, Program& program) {
+void examine_script(const std::string& path, const std::vector<std::string>& arguments,
+                    Program& program) {
+  const std::string line = first_line(path);
+  if (line.rfind("#!", 0) != 0) {
+    refuse(path,
+           "it cannot be executed: it is neither a program nor a script that begins with "
+           "\"#!\"; name the program that runs it");
+  }
+  const Interpreter interpreter = interpreter_in(line);
+  if (interpreter.path.empty()) refuse(path, "its first line names no interpreter");
+  if (program.run_by.size() >= most_interpreters) {
+    refuse(path, "its interpreter is a script, whose interpreter is a script, and so on: too many");
+  }
+  if (!is_runnable(interpreter.path)) {
+    refuse(path, "its first line names the interpreter " + interpreter.path +
+                     ", which is not there or cannot be executed");
+  }
+  program.is_script |= program.run_by.empty();
+  program.run_by.push_back(interpreter.path);
+  std::vector<std::string> given{path};
+  if (!interpreter.argument.empty()) given.insert(given.begin(), interpreter.argument);
+  given.insert(given.end(), arguments.begin(), arguments.end());
+  examine(interpreter.path, given, program);
+}
+
+// `arguments` are those behind the program's name.
+void examine(const std::string& path, const std::vector<std::string>& arguments, Program& program) {
   if (::access(path.c_str(), R_OK) != 0) {
     refuse(path, "it cannot be read, so ctxb-run cannot tell whether it can be protected: " +
                      errno_text(errno));
@@ -158,31 +206,9 @@ void examine(const std::string& path, Program& program) {
   std::array<char, 4> magic{};
   const bool is_elf = file.copy(0, magic.data(), magic.size()) &&
                       std::string_view(magic.data(), magic.size()) == image::elf_magic;
-  if (is_elf) return check_elf(path, file);
-  const std::string line = first_line(path);
-  if (line.rfind("#!", 0) != 0) {
-    refuse(path,
-           "it cannot be executed: it is neither a program nor a script that begins with "
-           "\"#!\"; name the program that runs it");
-  }
-  const std::vector<std::string> words = words_of(line.substr(2));
-  if (words.empty()) refuse(path, "its first line names no interpreter");
-  if (program.run_by.size() >= most_interpreters) {
-    refuse(path, "its interpreter is a script, whose interpreter is a script, and so on: too many");
-  }
-  const std::string& interpreter = words.front();
-  if (!is_runnable(interpreter)) {
-    refuse(path, "its first line names the interpreter " + interpreter +
-                     ", which is not there or cannot be executed");
-  }
-  program.run_by.push_back(interpreter);
-  examine(interpreter, program);
-  if (std::filesystem::path(interpreter).filename() != "env") return;
-  const std::string named = run_by_env(words);
-  if (named.empty()) return;
-  const std::string found = find_program(named);
-  program.run_by.push_back(found);
-  examine(found, program);
+  if (!is_elf) return examine_script(path, arguments, program);
+  check_elf(path, file);
+  if (std::filesystem::path(path).filename() == "env") examine_env(path, arguments, program);
 }
 
 }  // namespace
@@ -232,10 +258,10 @@ std::string driver_path_in(const std::string& file) {
   return path.size() < 4096 && path.front() == '/' ? path : "";
 }
 
-Program examine_program(const std::string& path) {
+Program examine_program(const std::vector<std::string>& command) {
   Program program;
-  program.path = path;
-  examine(path, program);
+  program.path = find_program(command.front());
+  examine(program.path, {command.begin() + 1, command.end()}, program);
   return program;
 }
 

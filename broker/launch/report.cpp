@@ -79,10 +79,28 @@ void add_metrics(Json& json, const RunFacts& facts) {
   }
 }
 
-// The programs that the program starts need not have all of its libraries.
+// The programs that the program starts need not have all of its libraries. One in which no pattern
+// matches at all tells of them: the first process may be a wrapper that never calls the driver.
+bool tells_of_patterns(const RunFacts& facts) {
+  if (!facts.metrics) return false;
+  const BrokerMetrics& metrics = *facts.metrics;
+  return facts.is_first || (metrics.libraries.empty() && metrics.late_patterns.empty());
+}
+
 const std::vector<std::string>& unmatched(const RunFacts& facts) {
   static const std::vector<std::string> none;
-  return facts.metrics && facts.is_first ? facts.metrics->unmatched_patterns : none;
+  return tells_of_patterns(facts) ? facts.metrics->unmatched_patterns : none;
+}
+
+// The patterns whose libraries went to another tenant than the user may think. Those that --each
+// would have found are meant to go to the tenants that the user names.
+std::vector<LatePattern> misleading(const RunFacts& facts) {
+  if (!tells_of_patterns(facts)) return {};
+  std::vector<LatePattern> patterns = facts.metrics->late_patterns;
+  std::erase_if(patterns, [](const LatePattern& one) {
+    return one.tenant_name == "*" || one.tenant_name == one.taken_for;
+  });
+  return patterns;
 }
 
 std::string times(std::uint64_t count) {
@@ -213,6 +231,7 @@ bool has_news(const RunFacts& facts) {
   const BrokerMetrics& metrics = *facts.metrics;
   return std::any_of(facts.shields.begin(), facts.shields.end(), is_bare) ||
          !metrics.refused.empty() || !metrics.put_off.empty() || !unmatched(facts).empty() ||
+         !misleading(facts).empty() ||
          std::any_of(metrics.tenants.begin(), metrics.tenants.end(), [](const auto& tenant) {
            return tenant.strikes > 0 ||
                   std::any_of(tenant.leases.begin(), tenant.leases.end(),
@@ -263,6 +282,12 @@ std::string summary_text(const RunFacts& facts, bool all) {
     add_line(text, pattern == "*" ? "no package brings CUDA code of its own, so none became a "
                                     "tenant"
                                   : "the pattern " + pattern + " has matched no library");
+  }
+  for (const LatePattern& one : misleading(facts)) {
+    add_line(text, "the pattern " + one.pattern + " gave " + one.tenant_name +
+                       " no library: the earlier pattern " + one.taken_by +
+                       " gives what it matches to " +
+                       (one.taken_for == "*" ? "packages" : one.taken_for));
   }
   if (all && !has_news(facts)) {
     add_line(text, "nothing was refused or lost");

@@ -38,9 +38,9 @@ std::vector<std::string> shortened(const std::vector<std::string>& command) {
 
 std::string to_text(const Settings& settings) {
   Json json{{"children", settings.children},
+            {"pid", settings.pid},
             {"schema", schema},
             {"version", settings.version},
-            {"pid", settings.pid},
             {"policy", Json::parse(settings.policy)},
             {"report", settings.report},
             {"trace", settings.trace},

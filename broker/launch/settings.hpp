@@ -15,7 +15,7 @@ namespace ctxbroker::launch {
 constexpr const char* settings_variable = "CTXBROKER_RUN";
 
 struct Settings {
-  bool children = true;         // processes that the program starts are covered too
+  bool children = true;         // other processes than the first are covered too
   int pid = 0;                  // of the first process
   std::string version;          // of ctxb-run
   std::string policy;           // JSON text: see with_policy_of_run
@@ -32,7 +32,8 @@ struct Settings {
 // word is "..." then.
 std::vector<std::string> shortened(const std::vector<std::string>& command);
 
-// `children` is the first member: ctxbroker_launch.so, which reads no JSON, looks at that.
+// `children` and `pid` are the first members: ctxbroker_launch.so, which reads no JSON, looks at
+// them.
 std::string to_text(const Settings& settings);
 // Throws std::runtime_error, which says what is wrong.
 Settings parse_settings(const std::string& text);

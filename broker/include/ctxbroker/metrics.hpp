@@ -110,6 +110,15 @@ struct LibraryMetrics {
   std::string pattern;      ///< LibraryPattern::match of the pattern.
 };
 
+/// A pattern of the policy that matches only libraries that earlier patterns took; see
+/// LibraryPattern.
+struct LatePattern {
+  std::string pattern;      ///< LibraryPattern::match.
+  std::string tenant_name;  ///< LibraryPattern::tenant.
+  std::string taken_by;     ///< LibraryPattern::match of the pattern that took the first of them.
+  std::string taken_for;    ///< LibraryPattern::tenant of that pattern.
+};
+
 /// Calls of one library that would have destroyed a primary context, and that the driver refused
 /// because of the shield. Only calls of code that belongs to no tenant are counted, and only with
 /// BrokerOptions::shield_host.
@@ -125,8 +134,13 @@ struct BrokerMetrics {
   std::vector<TenantMetrics> tenants;       ///< In the order of their ids, the host first.
   std::vector<PutOffMetrics> put_off{};     ///< In the order of the devices. Usually empty.
   std::vector<LibraryMetrics> libraries{};  ///< In the order of their paths.
-  /// The patterns of the policy that have matched no library so far.
+  /// The patterns of the policy that have matched no library so far. Those with the tenant "*"
+  /// match libraries of packages that use CUDA, and no others. The program, what serves the whole
+  /// process, such as the C library and the driver, and what another broker's patterns took do not
+  /// count.
   std::vector<std::string> unmatched_patterns{};
+  /// The patterns that have matched libraries, but none that no earlier pattern took.
+  std::vector<LatePattern> late_patterns{};
   std::vector<RefusedCalls> refused{};  ///< In the order of the functions. Usually empty.
 };
 

@@ -20,6 +20,7 @@
 
 static char folder[PATH_MAX]; /* of this library; empty: not known */
 static ctxb_run_start start = {.size = sizeof start};
+static int only_process; /* the run covers no other; 0: it covers all */
 
 static void fail(const char* format, ...) __attribute__((format(printf, 1, 2), noreturn));
 static void fail(const char* format, ...) {
@@ -98,7 +99,7 @@ static void take_own_out_of(const char* variable, const char* file, const char* 
   take_out_of(variable, entry, separators);
 }
 
-/* The programs that this one starts run without us. */
+/* The run does not cover this process, and the programs that it starts are none of the run's. */
 static void leave_environment(void) {
   static const char* const files[] = {"/ctxbroker_launch.so", "/ctxbroker_gate.so"};
   for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
@@ -123,6 +124,11 @@ static void find_folder(void) {
   if (slash != NULL) *slash = '\0';
 }
 
+/* The process keeps its number when it becomes another program. One that was forked has its own. */
+static int is_covered(void) {
+  return start.settings != NULL && (only_process == 0 || only_process == getpid());
+}
+
 /* Everything is copied, because the program may change its environment and its descriptors. */
 __attribute__((constructor)) static void prepare(void) {
   static int is_prepared = 0;
@@ -138,17 +144,20 @@ __attribute__((constructor)) static void prepare(void) {
   if (settings == NULL || getauxval(AT_SECURE) != 0) return;
   start.settings = strdup(settings);
   find_folder();
-  static const char no_children[] = "{\"children\":false";
-  if (start.settings != NULL && strncmp(start.settings, no_children, sizeof no_children - 1) == 0) {
-    leave_environment();
+  /* Settings that are damaged end the process at its first call. */
+  if (start.settings != NULL &&
+      sscanf(start.settings, "{\"children\":false,\"pid\":%d", &only_process) != 1) {
+    only_process = 0;
   }
+  if (start.settings != NULL && !is_covered()) leave_environment();
 }
 
-/* For a broker that the program opens itself. Null: this is no run. */
+/* For a broker that the program opens itself. Null: this is no run, or one that does not cover the
+ * process. */
 __attribute__((visibility("default"))) const char* ctxb_run_settings(void);
 const char* ctxb_run_settings(void) {
   prepare();
-  return start.settings;
+  return is_covered() ? start.settings : NULL;
 }
 
 /* The gate calls it: see gate.h there. */
@@ -158,6 +167,7 @@ void ctxb_before_first_driver(void) {
   if (start.settings == NULL) {
     fail("the variable CTXBROKER_RUN is missing; start the program with ctxb-run");
   }
+  if (!is_covered()) return; /* the gate passes all calls on */
   char file[PATH_MAX + 64];
   snprintf(file, sizeof file, "%s/ctxbroker_run.so", folder);
   void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);

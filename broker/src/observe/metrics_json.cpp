@@ -71,6 +71,13 @@ std::string to_json(const BrokerMetrics& metrics) {
                          {"pattern", one.pattern}});
   }
   json["unmatched_patterns"] = metrics.unmatched_patterns;
+  Json& late = json["late_patterns"] = Json::array();
+  for (const LatePattern& one : metrics.late_patterns) {
+    late.push_back({{"pattern", one.pattern},
+                    {"tenant_name", one.tenant_name},
+                    {"taken_by", one.taken_by},
+                    {"taken_for", one.taken_for}});
+  }
   Json& refused = json["refused"] = Json::array();
   for (const RefusedCalls& one : metrics.refused) {
     refused.push_back({{"function", one.function},

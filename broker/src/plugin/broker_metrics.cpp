@@ -118,6 +118,7 @@ BrokerMetrics BrokerImpl::metrics() const {
   if (claims_ != nullptr) {
     metrics.libraries = claims_->libraries();
     metrics.unmatched_patterns = claims_->unmatched();
+    metrics.late_patterns = claims_->late();
   }
   {
     const std::lock_guard kept_lock(kept_mutex_);

@@ -39,6 +39,14 @@ bool matches(const LibraryPattern& pattern, const fs::path& file) {
   return fnmatch(pattern.match.c_str(), file.c_str(), 0) == 0;
 }
 
+// Returns whether the pattern would give the library to a tenant, were it the first.
+bool fits(const LibraryPattern& pattern, const LoadedObject& library, const fs::path& file,
+          CodeClaims::Meeting meeting) {
+  if (!matches(pattern, file)) return false;
+  if (pattern.tenant != each_package) return true;
+  return !meeting.is_adopted && !is_in_no_package(library, file) && uses_cuda(library, file);
+}
+
 }  // namespace
 
 ClaimedLibraries::ClaimedLibraries(ClaimingBroker broker, std::vector<LibraryPattern> patterns)
@@ -81,25 +89,21 @@ CodeClaims::Claim ClaimedLibraries::claimant(const LoadedObject& library,
   }
   const fs::path file = real_file(library);
   if (is_of_the_broker(file)) return {};
-  std::string tenant;
+  const auto fitting = [&](const LibraryPattern& one) { return fits(one, library, file, meeting); };
+  const auto first = std::find_if(patterns_.begin(), patterns_.end(), fitting);
+  if (first == patterns_.end()) return {};
+  std::string tenant = first->tenant;
   Package package;
-  std::size_t index = 0;
-  for (; index < patterns_.size(); ++index) {
-    if (!matches(patterns_[index], file)) continue;
-    tenant = patterns_[index].tenant;
-    if (tenant != each_package) break;
-    if (meeting.is_adopted || is_in_no_package(library, file) || !uses_cuda(library, file)) {
-      continue;
-    }
-    package = package_of(library, file, present);
-    break;
-  }
-  if (index == patterns_.size()) return {};
+  if (tenant == each_package) package = package_of(library, file, present);
+  const auto index = static_cast<std::size_t>(first - patterns_.begin());
   const std::lock_guard lock(mutex_);
   if (is_closed_) return {};
   if (tenant == each_package) tenant = name_for(package);
   const TenantIdentity& identity = *opened(tenant).its.identity;
   matched_.insert(index);
+  for (std::size_t later = index + 1; later < patterns_.size(); ++later) {
+    if (!late_.contains(later) && fitting(patterns_[later])) late_.emplace(later, index);
+  }
   const auto [entry, is_new] = libraries_.try_emplace(
       file.native(),
       LibraryMetrics{file.native(), identity.id, identity.name, patterns_[index].match});
@@ -176,7 +180,18 @@ std::vector<std::string> ClaimedLibraries::unmatched() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> all;
   for (std::size_t index = 0; index < patterns_.size(); ++index) {
-    if (!matched_.contains(index)) all.push_back(patterns_[index].match);
+    if (!matched_.contains(index) && !late_.contains(index)) all.push_back(patterns_[index].match);
+  }
+  return all;
+}
+
+std::vector<LatePattern> ClaimedLibraries::late() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<LatePattern> all;
+  for (const auto& [index, earlier] : late_) {
+    if (matched_.contains(index)) continue;
+    all.push_back({patterns_[index].match, patterns_[index].tenant, patterns_[earlier].match,
+                   patterns_[earlier].tenant});
   }
   return all;
 }

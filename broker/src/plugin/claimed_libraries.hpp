@@ -68,8 +68,10 @@ class ClaimedLibraries final : public CodeClaims {
   void look() noexcept;
 
   std::vector<LibraryMetrics> libraries() const;
-  // The patterns that have matched no library so far.
+  // The patterns that have matched no library so far, and those that matched only what earlier ones
+  // took.
   std::vector<std::string> unmatched() const;
+  std::vector<LatePattern> late() const;
 
   // Closes the tenants. From then on no library is claimed. What was claimed stays with its closed
   // tenant until another broker's claims, or a host that adopts it, open that again.
@@ -92,8 +94,9 @@ class ClaimedLibraries final : public CodeClaims {
   std::uint64_t owners_ = 0;               // owners_of_code() at the last look of a late gate
   std::map<std::string, Opened> tenants_;  // by name
   std::vector<std::pair<Package, std::string>> packages_;  // and their tenants' names
-  std::set<std::size_t> matched_;                          // patterns
-  std::map<std::string, LibraryMetrics> libraries_;        // by path
+  std::set<std::size_t> matched_;                          // patterns that took a library
+  std::map<std::size_t, std::size_t> late_;  // a pattern, and the earlier one that took its first
+  std::map<std::string, LibraryMetrics> libraries_;  // by path
 };
 
 }  // namespace ctxbroker::detail

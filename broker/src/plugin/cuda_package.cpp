@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <optional>
 #include <string_view>
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view device_code_section = ".nvFatBinSegment";
 constexpr std::string_view driver_file = "libcuda.so";
-constexpr std::uint64_t most_searched = 16 << 20;  // bytes of a file, for the driver's name
+constexpr std::size_t searched_at_once = 1 << 20;  // bytes of a file, for the driver's name
 constexpr std::uint32_t most_sections = 4096;
 
 // The beginnings of the names of NVIDIA's libraries that other code calls.
@@ -70,15 +71,46 @@ bool has_device_code(const image::ElfOnDisk& file) {
   return false;
 }
 
+// Returns whether the driver's name lies in that part of the file.
+bool names_driver(const image::ElfOnDisk& file, std::uint64_t offset, std::uint64_t bytes) {
+  if (offset >= file.size()) return false;
+  std::uint64_t left = std::min(bytes, file.size() - offset);
+  std::string piece;
+  while (left >= driver_file.size()) {
+    piece.resize(std::min<std::uint64_t>(left, searched_at_once));
+    if (!file.copy(offset, piece.data(), piece.size())) return false;
+    if (memmem(piece.data(), piece.size(), driver_file.data(), driver_file.size()) != nullptr) {
+      return true;
+    }
+    const std::size_t done = piece.size() - (driver_file.size() - 1);  // it may lie across the end
+    offset += done;
+    left -= done;
+  }
+  return false;
+}
+
+// Looks at what the loader maps: what is there for debuggers can be far larger.
 bool names_driver(const image::ElfOnDisk& file) {
-  if (file.size() == 0 || file.size() > most_searched) return false;
-  std::string bytes(file.size(), '\0');
-  return file.copy(0, bytes.data(), bytes.size()) && bytes.find(driver_file) != std::string::npos;
+  const auto header = file.header();
+  if (!header) return false;
+  for (std::uint32_t index = 0; index < header->e_phnum; ++index) {
+    const auto segment = file.segment(*header, index);
+    if (!segment) return false;
+    if (segment->p_type == PT_LOAD && names_driver(file, segment->p_offset, segment->p_filesz)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// "libcudart-0ab1c2d3.so.12.4.127" is how auditwheel names the copy that it puts into a wheel.
+bool is_runtime(const std::string& name) {
+  return name.starts_with("libcudart.so") || name.starts_with("libcudart-");
 }
 
 bool needs_cuda(const LoadedObject& library) {
   return std::any_of(library.needed.begin(), library.needed.end(), [](const std::string& name) {
-    return name.starts_with(driver_file) || name.starts_with("libcudart.so");
+    return name.starts_with(driver_file) || is_runtime(name);
   });
 }
 

@@ -158,6 +158,23 @@ TEST_P(ClaimedLibrariesTest, FirstPatternThatMatchesCounts) {
               ElementsAre("*/no_such_library.so", "*/attacks_dl?[st]ym.so"));
 }
 
+TEST_P(ClaimedLibrariesTest, PatternWhoseLibrariesAreTakenIsLateUntilItGetsOne) {
+  const Copy file("attacks_dlsym"), second("attacks_dlsym");
+  open_with({{in_folder_of(file), owner}, {"*/attacks_dlsym.so", other}});
+  const HostsLibrary library(file.path());
+  ASSERT_NE(library.allocate(64), 0U);
+  EXPECT_THAT(broker.metrics().unmatched_patterns, IsEmpty());
+  const auto late = broker.metrics().late_patterns;
+  ASSERT_EQ(late.size(), 1U);
+  EXPECT_EQ(late[0].pattern, "*/attacks_dlsym.so");
+  EXPECT_EQ(late[0].tenant_name, other);
+  EXPECT_EQ(late[0].taken_by, in_folder_of(file));
+  EXPECT_EQ(late[0].taken_for, owner);
+  const HostsLibrary neighbour(second.path());
+  ASSERT_NE(neighbour.allocate(64), 0U);
+  EXPECT_THAT(broker.metrics().late_patterns, IsEmpty());
+}
+
 TEST_P(ClaimedLibrariesTest, LibraryThatTwoBrokersHavePatternsForBelongsToTheFirst) {
   const Copy file("attacks_dlsym");
   open_with({{in_folder_of(file), owner}});

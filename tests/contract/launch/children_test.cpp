@@ -37,19 +37,57 @@ TEST_F(RunTest, StartedProgramWithoutCudaWritesNoReport) {
 }
 
 TEST_F(RunTest, StartedProgramIsNotCoveredWithoutChildren) {
+  const std::vector<std::string> deeds{
+      "use", "reset", "look", "start=use,reset,look,broker=" + own_library("ctxbroker_run.so")};
+  const auto ended = run_program({"--children=no", "--report", at("report.json")}, deeds);
+  EXPECT_EQ(ended.output,
+            "use: 0\nreset: 800\nmemory: whole\n"
+            "use: 0\nreset: 0\nmemory: DAMAGED\nbroker: not in the process\nchild: 0\n");
+  EXPECT_THAT(folder.names(), ElementsAre("report.json"));
+  EXPECT_EQ(run_program({}, deeds).output,
+            "use: 0\nreset: 800\nmemory: whole\n"
+            "use: 0\nreset: 800\nmemory: whole\nbroker: in the process\nchild: 0\n")
+      << "as a control";
+}
+
+TEST_F(RunTest, StartedProgramHasNothingOfUsInItsEnvironmentWithoutChildren) {
   const auto ended =
-      run_program({"--children=no", "--report", at("report.json")},
-                  {"use", "reset", "look", "variable=LD_PRELOAD", "variable=LD_LIBRARY_PATH",
-                   "variable=CTXBROKER_RUN", "start=broker=" + own_library("ctxbroker_launch.so")},
+      run_program({"--children=no"},
+                  {"start=variable=LD_PRELOAD,variable=LD_LIBRARY_PATH,variable=CTXBROKER_RUN,"
+                   "start=broker=" +
+                   own_library("ctxbroker_launch.so")},
                   {{"LD_LIBRARY_PATH", "/somewhere"}});
-  EXPECT_THAT(ended.output, HasSubstr("reset: 800\nmemory: whole\n"));
-  EXPECT_THAT(ended.output, HasSubstr("LD_PRELOAD=(unset)\n"));
-  EXPECT_THAT(ended.output, HasSubstr("LD_LIBRARY_PATH=/somewhere\n"));
-  EXPECT_THAT(ended.output, HasSubstr("CTXBROKER_RUN=(unset)\n"));
-  EXPECT_THAT(ended.output, HasSubstr("broker: not in the process\nchild: 0\n"));
-  const auto covered =
-      run_program({}, {"start=broker=" + own_library("ctxbroker_launch.so")}).output;
-  EXPECT_THAT(covered, HasSubstr("broker: in the process\n"));
+  EXPECT_EQ(ended.output,
+            "LD_PRELOAD=(unset)\nLD_LIBRARY_PATH=/somewhere\nCTXBROKER_RUN=(unset)\n"
+            "broker: not in the process\nchild: 0\nchild: 0\n");
+}
+
+TEST_F(RunTest, ForkedProcessIsNotCoveredWithoutChildren) {
+  const auto ended =
+      run_program({"--children=no", "--report", at("report.json")}, {"fork=use,reset,look"});
+  EXPECT_EQ(ended.output, "use: 0\nreset: 0\nmemory: DAMAGED\nchild: 0\n");
+  EXPECT_FALSE(report()["driver_called"]);
+  EXPECT_EQ(run_program({}, {"fork=use,reset,look"}).output,
+            "use: 0\nreset: 800\nmemory: whole\nchild: 0\n")
+      << "as a control";
+}
+
+// The process stays the same one, whichever program it becomes.
+TEST_F(RunTest, ProgramThatTheFirstProcessBecomesIsCoveredWithoutChildren) {
+  const std::string covered = "use: 0\nreset: 800\nmemory: whole\n";
+  EXPECT_EQ(run_program({"--children=no"}, {"exec=use,reset,look"}).output, covered);
+  EXPECT_EQ(run({"--children=no", "/usr/bin/env", program(), "use", "reset", "look"}).output,
+            covered);
+  write_bytes(folder / "by_env", "#!/usr/bin/env " + program() + "\n");
+  std::filesystem::permissions(folder / "by_env", std::filesystem::perms::owner_all);
+  EXPECT_EQ(run({"--children=no", at("by_env"), "use", "reset", "look"}).output, covered);
+  write_bytes(folder / "wrapper", "#!/bin/sh\nexec \"$@\"\n");
+  std::filesystem::permissions(folder / "wrapper", std::filesystem::perms::owner_all);
+  EXPECT_EQ(run({"--children=no", "--report", at("report.json"), at("wrapper"), at("by_env"), "use",
+                 "reset", "look"})
+                .output,
+            covered);
+  EXPECT_TRUE(report()["finished"]);
 }
 
 // bash has functions getenv and unsetenv of its own.
@@ -62,8 +100,8 @@ TEST_F(RunTest, ProgramWithAnEnvironmentOfItsOwnLeavesNothingOfUsToItsPrograms) 
 
 TEST_F(RunTest, OtherPreloadedLibrariesStayWithoutChildren) {
   const auto ended =
-      run_program({"--children=no"}, {"variable=LD_PRELOAD"}, {{"LD_PRELOAD", neighbour()}});
-  EXPECT_EQ(ended.output, "LD_PRELOAD=" + neighbour() + "\n");
+      run_program({"--children=no"}, {"start=variable=LD_PRELOAD"}, {{"LD_PRELOAD", neighbour()}});
+  EXPECT_EQ(ended.output, "LD_PRELOAD=" + neighbour() + "\nchild: 0\n");
 }
 
 // CUDA does not survive a fork, in this process as in any other.
@@ -83,7 +121,8 @@ TEST_F(RunTest, ForkedProcessThatIsTheFirstToUseCudaIsCovered) {
 
 // The first image ends without its exit functions. The report is that of the last one.
 TEST_F(RunTest, ProgramThatBecomesAnotherIsCoveredAndReportsTheLastImage) {
-  const auto ended = run_program({"--report", at("report.json")}, {"use", "reset", "exec=use"});
+  const auto ended =
+      run_program({"--report", at("report.json")}, {"use", "reset", "exec=use,look"});
   EXPECT_EQ(ended.output, "use: 0\nreset: 800\nuse: 0\nmemory: whole\n");
   EXPECT_THAT(folder.names(), ElementsAre("report.json"));
   EXPECT_TRUE(report()["finished"]);

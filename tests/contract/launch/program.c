@@ -110,30 +110,43 @@ static void wait_for(pid_t child) {
 }
 
 /* A process that was forked and does not exec. */
-static void fork_and_use(void) {
+static void fork_and_do(const char* deeds) {
   const pid_t child = fork();
   if (child == 0) {
     use();
+    if (strstr(deeds, "reset") != NULL) reset();
+    if (strstr(deeds, "look") != NULL) look();
     exit(0);
   }
   wait_for(child);
 }
 
-extern char** environ;
-static void start_again(const char* self, const char* deeds) {
-  char list[256];
+/* This program's arguments for deeds that commas separate. */
+enum { most_arguments = 16 };
+static void arguments_for(const char* self, const char* deeds, char** arguments) {
+  static char list[4096];
   snprintf(list, sizeof list, "%s", deeds);
-  char* arguments[16] = {(char*)self};
-  int count = 1;
-  for (char* one = strtok(list, ","); one != NULL && count < 15; one = strtok(NULL, ",")) {
+  int count = 0;
+  arguments[count++] = (char*)self;
+  for (char* one = strtok(list, ","); one != NULL && count + 1 < most_arguments;
+       one = strtok(NULL, ",")) {
     arguments[count++] = one;
   }
+  arguments[count] = NULL;
+}
+
+extern char** environ;
+static void start_again(const char* self, const char* deeds) {
+  char* arguments[most_arguments];
+  arguments_for(self, deeds, arguments);
   pid_t child = 0;
   if (posix_spawn(&child, self, NULL, NULL, arguments, environ) == 0) wait_for(child);
 }
 
-static void become_again(const char* self, const char* deed) {
-  execl(self, self, deed, "look", (char*)NULL);
+static void become_again(const char* self, const char* deeds) {
+  char* arguments[most_arguments];
+  arguments_for(self, deeds, arguments);
+  execv(self, arguments);
 }
 
 static void use_library(const char* file, const char* function) {
@@ -210,7 +223,7 @@ int main(int argc, char** argv) {
     if (IS("release")) release_all();
     if (IS("look")) look();
     if (IS("threads")) first_call_on_threads();
-    if (IS("fork")) fork_and_use();
+    if (IS("fork")) fork_and_do(value);
     if (IS("start")) start_again(self, value);
     if (IS("exec")) become_again(self, value);
     if (IS("open")) use_library(value, "");

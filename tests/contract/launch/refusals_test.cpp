@@ -34,6 +34,15 @@ TEST_F(RunTest, MistypedOptionIsRefused) {
   expect_refused(run({}), 125, "a program is missing");
 }
 
+TEST_F(RunTest, VariableThatNamesNoDriverIsRefused) {
+  const Environment wrong{{"CTXBROKER_DRIVER", "nvida"}};
+  const std::string why = "CTXBROKER_DRIVER is \"nvida\", which names no driver";
+  expect_refused(run_program({}, {"print=x"}, wrong), 125, why);
+  expect_refused(run_program({"--check"}, {"print=x"}, wrong), 125, why);
+  EXPECT_EQ(run_program({"--driver=auto"}, {"print=x"}, wrong).output, "x\n")
+      << "the option counts more";
+}
+
 TEST_F(RunTest, ProgramThatIsNotThereIsRefused) {
   expect_refused(run({"no-such-program"}), 127, "no such program in the folders of PATH");
   expect_refused(run({at("nothing")}), 127, "there is no such program");
@@ -63,6 +72,44 @@ TEST_F(RunTest, ProgramThatCannotBeProtectedIsRefused) {
   expect_refused(run({own_library("ctxbroker_gate.so")}), 126, "");
 }
 
+TEST_F(RunTest, ProgramThatIsLinkedStaticallyIsRefused) {
+  const auto path = std::filesystem::path(program()).parent_path() / "launch_linked_statically";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "the toolchain links nothing statically";
+  expect_refused(run({path.string()}), 126, "it is linked statically and loads no library");
+  expect_refused(run({"/usr/bin/env", path.string()}), 126, "it is linked statically");
+}
+
+TEST_F(RunTest, EnvThatTakesTheGateAwayIsRefused) {
+  expect_refused(run({"/usr/bin/env", "-i", program(), "print=x"}), 126,
+                 "because -i clears the environment; let env start ctxb-run instead");
+  expect_refused(run({"/usr/bin/env", "LD_LIBRARY_PATH=/a", program(), "print=x"}), 126,
+                 "because LD_LIBRARY_PATH=... replaces what ctxb-run sets");
+  for (const std::string options : {"-u LD_PRELOAD", "-i", "A=b LD_PRELOAD=/a.so"}) {
+    write_bytes(folder / "script", "#!/usr/bin/env -S " + options + " " + program() + "\n");
+    std::filesystem::permissions(folder / "script", std::filesystem::perms::owner_all);
+    expect_refused(run({at("script"), "print=x"}), 126, "without protection");
+    expect_refused(run({"--check", at("script"), "print=x"}), 126, "without protection");
+  }
+}
+
+TEST_F(RunTest, EnvThatKeepsTheGateIsCovered) {
+  const std::string covered = "A=b\nuse: 0\nreset: 800\nmemory: whole\n";
+  const std::vector<std::string> deeds{"variable=A", "use", "reset", "look"};
+  const auto with = [&](std::vector<std::string> command) {
+    command.insert(command.end(), deeds.begin(), deeds.end());
+    return run(command);
+  };
+  EXPECT_EQ(with({"/usr/bin/env", "-u", "B", "A=b", program()}).output, covered);
+  write_bytes(folder / "script", "#!/usr/bin/env -S -u B A=b " + program() + "\n");
+  std::filesystem::permissions(folder / "script", std::filesystem::perms::owner_all);
+  EXPECT_EQ(with({at("script")}).output, covered);
+  EXPECT_THAT(with({"--check", at("script")}).output,
+              HasSubstr("a script that runs with /usr/bin/env, then " + program() + "\n"));
+  EXPECT_THAT(with({"--check", "/usr/bin/env", "A=b", program()}).output,
+              HasSubstr("/usr/bin/env, which starts " + program() + "\n"));
+  expect_refused(with({"/usr/bin/env", "A=b", at("nothing")}), 127, "there is no such program");
+}
+
 TEST_F(RunTest, SetUserIdProgramIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
   std::filesystem::copy_file(program(), folder / "copy");
@@ -88,12 +135,39 @@ TEST_F(RunTest, WrongPolicyIsRefused) {
   expect_refused(with(R"({"match": "a.so", "tenant": "a"})"), 125, "write \"*/a.so\"");
 }
 
+TEST_F(RunTest, PolicyThatCannotBeReadIsRefused) {
+  expect_refused(run_program({"--policy", folder.path().string()}, {"print=x"}), 125,
+                 "is a folder, not a file");
+  write_bytes(folder / "p.json", R"({"schema": "ctxbroker.policy/1"})");
+  EXPECT_EQ(run_program({"--policy", at("p.json")}, {"print=x"}).output, "x\n") << "as a control";
+  std::filesystem::permissions(folder / "p.json", std::filesystem::perms::none);
+  if (::access(at("p.json").c_str(), R_OK) == 0) GTEST_SKIP() << "root may read every file";
+  expect_refused(run_program({"--policy", at("p.json")}, {"print=x"}), 125,
+                 "cannot be read: Permission denied");
+}
+
 TEST_F(RunTest, FileThatCannotBeWrittenIsRefused) {
   expect_refused(run_program({"--report", at("no/r.json")}, {"print=x"}), 125,
                  "there is no folder " + at("no"));
   expect_refused(run_program({"--trace", folder.path().string()}, {"print=x"}), 125,
                  "it is a folder");
   expect_refused(run_program({"--report", ""}, {"print=x"}), 125, "the file's name is empty");
+}
+
+// A reader of the pipe would get several documents. The test reads standard output from a pipe.
+TEST_F(RunTest, FileThatIsAPipeOrADeviceIsRefused) {
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  for (const std::string option : {"--report", "--trace"}) {
+    for (const std::string& path :
+         {std::string("/dev/stdout"), std::string("/dev/null"), at("pipe")}) {
+      expect_refused(run_program({option, path}, {"use"}), 125,
+                     option + ": " + path + ": it is a pipe or a device, not a file");
+    }
+  }
+  std::filesystem::create_symlink("behind.json", folder / "link.json");
+  write_bytes(folder / "behind.json", "an older one");
+  EXPECT_EQ(run_program({"--report", at("link.json")}, {"use"}).exit_code, 0) << "as a control";
+  EXPECT_TRUE(report("behind.json")["finished"]);
 }
 
 TEST_F(RunTest, FileThatIsWrittenOverAnotherOneOfTheRunIsRefused) {

@@ -8,6 +8,7 @@ namespace ctxbroker::launch::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -87,6 +88,52 @@ TEST_F(RunTest, PatternThatMatchesNothingIsToldAtExit) {
   const auto ended = run_program({"--tenant", "painter=*/no_such_library.so"}, {"use", "look"});
   EXPECT_EQ(ended.errors, "ctxb-run: the pattern */no_such_library.so has matched no library\n");
   EXPECT_EQ(run_program({"--tenant", "painter=*/no_such_library.so"}, {"print=x"}).errors, "");
+}
+
+// A wrapper calls no driver, and the program that it starts may lack all that the patterns are for.
+TEST_F(RunTest, PatternThatMatchesNothingIsToldByAStartedProgram) {
+  write_bytes(folder / "wrapper", "#!/bin/sh\n\"$@\"\nexit $?\n");
+  std::filesystem::permissions(folder / "wrapper", std::filesystem::perms::owner_all);
+  const auto ended = run({"--tenant", "painter=*/no_such_library.so", at("wrapper"), program(),
+                          "use", "allocate-by=" + neighbour()});
+  EXPECT_THAT(ended.errors, ContainsRegex("^ctxb-run\\[[0-9]+\\]: the pattern "
+                                          "\\*/no_such_library\\.so has matched no library\n$"));
+  const auto with_one =
+      run({"--tenant", "painter=*/no_such_library.so", "--tenant", "sculptor=*/launch_neighbour.so",
+           at("wrapper"), program(), "use", "allocate-by=" + neighbour()});
+  EXPECT_EQ(with_one.errors, "") << "a started program need not have all libraries";
+}
+
+TEST_F(RunTest, PatternWhoseLibrariesAnEarlierOneTakesIsToldAsSuch) {
+  const std::vector<std::string> deeds{"allocate-by=" + neighbour()};
+  const auto ended = run_program({"--tenant", "one=*/launch_neigh*", "--tenant",
+                                  "two=*/launch_neighbour.so", "--report", at("report.json")},
+                                 deeds);
+  EXPECT_EQ(ended.errors,
+            "ctxb-run: the pattern */launch_neighbour.so gave two no library: the earlier pattern "
+            "*/launch_neigh* gives what it matches to one\n");
+  const auto json = report();
+  EXPECT_THAT(json.at("unmatched_patterns"), ElementsAre());
+  EXPECT_EQ(json.at("late_patterns"),
+            nlohmann::json::parse(R"([{"pattern": "*/launch_neighbour.so", "tenant_name": "two",
+                                       "taken_by": "*/launch_neigh*", "taken_for": "one"}])"));
+  const auto same = run_program({"--tenant", "one=*/launch_neighbour.so", "--tenant",
+                                 "two=*/launch_neighbour.so", "--report", at("report.json")},
+                                deeds);
+  EXPECT_THAT(same.errors, HasSubstr("*/launch_neighbour.so gave two no library"));
+  EXPECT_THAT(report().at("unmatched_patterns"), ElementsAre()) << "one text stands for both";
+}
+
+TEST_F(RunTest, EachThatFindsOnlyWhatPatternsTookIsNotToldAsEmpty) {
+  const auto ended = run_program(
+      {"--tenant", "painter=*/launch_neighbour.so", "--each", "--report", at("report.json")},
+      {"allocate-by=" + neighbour()});
+  EXPECT_EQ(ended.errors, "");
+  EXPECT_EQ(report().at("late_patterns").at(0).at("pattern"), "*");
+  const auto empty = run_program({"--each", "--report", at("report.json")}, {"use"});
+  EXPECT_EQ(empty.errors,
+            "ctxb-run: no package brings CUDA code of its own, so none became a tenant\n")
+      << "as a control";
 }
 
 TEST_F(RunTest, FirstOfTwoPatternsForOneLibraryCounts) {

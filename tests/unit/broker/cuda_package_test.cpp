@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/cuda_package.hpp"
 
+#include <elf.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 
 #include "support/temp_folder.hpp"
@@ -109,7 +111,8 @@ TEST(CudaPackageTest, SystemsAndNvidiasLibrariesAreInNoPackage) {
   for (const char* const path :
        {"/lib/x86_64-linux-gnu/libm.so.6", "/usr/lib/libfoo.so", "/usr/lib64/libfoo.so.1",
         "/usr/local/lib/libfoo.so", "/v/site-packages/nvidia/cublas/lib/libcublas.so.12",
-        "/opt/cuda/lib64/libcudart.so.13", "/opt/any/libnccl.so.2"}) {
+        "/opt/cuda/lib64/libcudart.so.13", "/opt/any/libnccl.so.2",
+        "/v/site-packages/painter.libs/libcudart-0ab1c2d3.so.12.4.127"}) {
     EXPECT_TRUE(is_in_no_package(library(path), path)) << path;
   }
   for (const char* const path :
@@ -122,11 +125,47 @@ TEST(CudaPackageTest, SystemsAndNvidiasLibrariesAreInNoPackage) {
 TEST(CudaPackageTest, LibraryThatReachesTheDriverUsesCuda) {
   EXPECT_TRUE(uses_cuda(library("/nowhere.so", {"libcudart.so.13"}), "/nowhere.so"));
   EXPECT_TRUE(uses_cuda(library("/nowhere.so", {"libcuda.so.1"}), "/nowhere.so"));
+  EXPECT_TRUE(uses_cuda(library("/nowhere.so", {"libcudart-0ab1c2d3.so.12.4.127"}), "/nowhere.so"))
+      << "a wheel's own copy";
   EXPECT_FALSE(uses_cuda(library("/nowhere.so", {"libcudart_not.so", "libc.so.6"}), "/nowhere.so"));
   const std::string by_name = test_library("attacks_dlsym").string();
   EXPECT_TRUE(uses_cuda(library(by_name), by_name)) << "it opens the driver by its name";
   const std::string none = test_library("throws_needed").string();
   EXPECT_FALSE(uses_cuda(library(none), none));
+}
+
+// A file with one segment, which ends where the file's last 100 bytes begin.
+std::string file_with_name_at(std::size_t bytes, std::size_t at) {
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident,
+              "\x7F"
+              "ELF",
+              4);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_phoff = sizeof header;
+  header.e_phentsize = sizeof(Elf64_Phdr);
+  header.e_phnum = 1;
+  Elf64_Phdr segment{};
+  segment.p_type = PT_LOAD;
+  segment.p_filesz = bytes - 100;
+  std::string file(bytes, 'l');
+  std::memcpy(file.data(), &header, sizeof header);
+  std::memcpy(file.data() + sizeof header, &segment, sizeof segment);
+  return file.replace(at, 10, "libcuda.so");
+}
+
+TEST(CudaPackageTest, LargeLibraryThatNamesTheDriverUsesCuda) {
+  constexpr std::size_t mebibyte = 1 << 20;
+  const TempFolder folder;
+  const auto uses_with_name_at = [&](std::size_t at) {
+    write_bytes(folder / "a.so", file_with_name_at(33 * mebibyte, at));
+    return uses_cuda(library("/a.so"), folder / "a.so");
+  };
+  for (const std::size_t at : {200UL, mebibyte - 5, 17 * mebibyte, 33 * mebibyte - 110}) {
+    EXPECT_TRUE(uses_with_name_at(at)) << at;
+  }
+  EXPECT_FALSE(uses_with_name_at(33 * mebibyte - 109)) << "it ends behind what the loader maps";
 }
 
 }  // namespace

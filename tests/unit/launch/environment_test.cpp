@@ -69,12 +69,12 @@ TEST(LaunchSettingsTest, AreReadAsTheyWereWritten) {
   EXPECT_EQ(settings.command, written.command);
 }
 
-// ctxbroker_launch.so compares the beginning of the text.
-TEST(LaunchSettingsTest, BeginWithWhatIsSaidOfChildren) {
+// ctxbroker_launch.so reads the beginning of the text.
+TEST(LaunchSettingsTest, BeginWithWhatIsSaidOfChildrenAndTheFirstProcess) {
   Settings settings = all_settings();
-  EXPECT_THAT(to_text(settings), StartsWith("{\"children\":false,"));
+  EXPECT_THAT(to_text(settings), StartsWith("{\"children\":false,\"pid\":17,"));
   settings.children = true;
-  EXPECT_THAT(to_text(settings), StartsWith("{\"children\":true,"));
+  EXPECT_THAT(to_text(settings), StartsWith("{\"children\":true,\"pid\":17,"));
 }
 
 // A variable of the environment is limited, and the program may be given more than that.

@@ -133,6 +133,28 @@ TEST(RunSummaryTest, TellsOfLostLeases) {
             "torch on device 0, green:16 lease: its work on the device hung");
 }
 
+TEST(RunSummaryTest, TellsOfPatternsThatGaveNoLibrary) {
+  RunFacts facts = facts_of_a_run();
+  facts.metrics->unmatched_patterns = {"*/a.so", "*"};
+  facts.metrics->late_patterns = {{"*/b.so", "two", "*/b*", "one"},
+                                  {"*/c.so", "one", "*/c*", "one"},
+                                  {"/opt/*", "*", "*/c*", "one"}};
+  EXPECT_TRUE(has_news(facts));
+  EXPECT_EQ(
+      summary_text(facts, false),
+      "the pattern */a.so has matched no library\n"
+      "no package brings CUDA code of its own, so none became a tenant\n"
+      "the pattern */b.so gave two no library: the earlier pattern */b* gives what it matches "
+      "to one");
+  expect_valid(report_text(settings_of_a_run(), facts));
+  facts.is_first = false;
+  EXPECT_FALSE(has_news(facts)) << "a started program need not have all libraries";
+  facts.metrics->late_patterns.clear();
+  EXPECT_TRUE(has_news(facts)) << "it has none of them";
+  facts.metrics->libraries.push_back({"/d.so", {}, "three", "*/d.so"});
+  EXPECT_FALSE(has_news(facts));
+}
+
 TEST(RunSummaryTest, SaysThatTheFiguresAreMissing) {
   RunFacts facts = facts_of_a_run();
   facts.metrics.reset();
