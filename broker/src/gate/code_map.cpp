@@ -5,7 +5,9 @@
 #include <link.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -18,6 +20,7 @@
 #include "gate/common_libraries.hpp"
 #include "gate/loaded_objects.hpp"
 #include "gate/tenant_code.hpp"
+#include "observe/lasting.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -26,7 +29,7 @@ struct Object {
   std::uintptr_t begin = 0, end = 0;
   GatedTenant* tenant = nullptr;  // null: the host's, or several tenants'
   bool starts_threads = false;
-  std::string path;                 // addresses are reused
+  const char* path = "";            // lasting: addresses are reused
   std::vector<GatedTenant*> users;  // several, for which it is without a tenant
   bool was_hosts = false;           // until the tenant adopted it
   bool is_leaving = false;          // it may be gone, and its addresses somebody else's
@@ -196,7 +199,7 @@ void with_present(Map& map, Use&& use, CodeClaims* fresh = nullptr) {
 // The object is the tenant's by the claims.
 Object claimed_object(const LoadedObject& library, const CodeClaims::Claim& claim) {
   claim.tenant->mark_code();
-  Object object{library.begin, library.end, claim.tenant, false, library.path, {}};
+  Object object{library.begin, library.end, claim.tenant, false, lasting(library.path), {}};
   object.is_claimed = true;
   object.may_be_adopted = claim.yields;
   return object;
@@ -221,7 +224,8 @@ void update(Map& map, const Present& present) {
     const bool starter = is_starter(one);
     GatedTenant* const owner = came_for(map, present.objects, one);
     if (owner != nullptr) arrived.emplace_back(&one, owner);
-    objects.push_back({one.begin, one.end, starter ? nullptr : owner, starter, one.path, {}});
+    objects.push_back(
+        {one.begin, one.end, starter ? nullptr : owner, starter, lasting(one.path), {}});
   }
   std::sort(objects.begin(), objects.end(),
             [](const Object& a, const Object& b) { return a.begin < b.begin; });
@@ -260,8 +264,9 @@ void record_opened(Map& process, GatedTenant& tenant, const Present& all, std::u
         brought(present, *opened, [&](const LoadedObject& one) { return !is_known(objects, one); });
     for (const LoadedObject* one : mine) {
       const auto claim = all.claimants.of(*one);
-      objects.push_back(claim ? claimed_object(*one, claim)
-                              : Object{one->begin, one->end, &tenant, false, one->path, {}});
+      objects.push_back(claim
+                            ? claimed_object(*one, claim)
+                            : Object{one->begin, one->end, &tenant, false, lasting(one->path), {}});
     }
     std::sort(objects.begin(), objects.end(),
               [](const Object& a, const Object& b) { return a.begin < b.begin; });
@@ -466,19 +471,54 @@ CodeOwner owner_of_code(const void* address) noexcept {
   return owner;
 }
 
-RunningCode running_code(const void* address) noexcept {
-  const std::shared_lock lock(map().lock);
-  const Object* const object =
-      find(std::as_const(map().objects), reinterpret_cast<std::uintptr_t>(address));
-  if (object == nullptr || object->is_leaving) return {};
-  const CodeOwner owner{object->tenant, object->starts_threads};
-  if (!had_claims()) return {owner, true};
-  // The program itself may have closed the library, and opened another one in its place. Code that
-  // runs stays, so its name can be read.
+namespace {
+
+// The program itself may have closed a library, and opened another one in its place. Code that runs
+// stays, so its name can be read. Takes no lock.
+bool is_still(const char* path, const void* address) noexcept {
   dl_find_object found{};
-  const bool is_there = _dl_find_object(const_cast<void*>(address), &found) == 0 &&
-                        found.dlfo_link_map->l_name == object->path;
-  return is_there ? RunningCode{owner, true} : RunningCode{};
+  return _dl_find_object(const_cast<void*>(address), &found) == 0 &&
+         std::strcmp(found.dlfo_link_map->l_name, path) == 0;
+}
+
+// A library that the thread's code was in a moment ago. The lock of the map is shared by all
+// threads, so that each call which takes it costs them all.
+struct SeenCode {
+  Extent code;
+  std::uint64_t owners = 0;  // owners_of_code(), before it was looked up
+  const char* path = "";     // lasting
+  CodeOwner owner;
+};
+constexpr std::size_t most_seen = 4;
+constinit thread_local std::array<SeenCode, most_seen> seen_code;
+constinit thread_local std::size_t next_seen = 0;
+
+const SeenCode* find_seen(const void* address, std::uint64_t owners) noexcept {
+  const auto found = std::find_if(seen_code.begin(), seen_code.end(), [&](const SeenCode& one) {
+    return one.owners == owners && is_in(one.code, address);
+  });
+  return found != seen_code.end() ? &*found : nullptr;
+}
+
+}  // namespace
+
+RunningCode running_code(const void* address) noexcept {
+  const std::uint64_t owners = owners_of_code();  // first: what changes meanwhile is looked up anew
+  const SeenCode* seen = find_seen(address, owners);
+  if (seen == nullptr) {
+    const std::shared_lock lock(map().lock);
+    const Object* const object =
+        find(std::as_const(map().objects), reinterpret_cast<std::uintptr_t>(address));
+    if (object == nullptr || object->is_leaving) return {};
+    SeenCode& its = seen_code[next_seen++ % most_seen];
+    its = {{object->begin, object->end},
+           owners,
+           object->path,
+           {object->tenant, object->starts_threads}};
+    seen = &its;
+  }
+  if (had_claims() && !is_still(seen->path, address)) return {};
+  return {seen->owner, true};
 }
 
 void give_loaded_code_to(CodeClaims& claims) {
