@@ -35,8 +35,8 @@ def main():
     jax.config.update("jax_default_matmul_precision", "highest")  # so that any algorithm gives the same loss
     expect(jax.devices()[0].platform in ("gpu", "cuda"), f"JAX computes on {jax.devices()[0].platform}")
     keys = jax.random.split(jax.random.key(7), 4)
-    parameters = {"a": 0.1 * jax.random.normal(keys[0], (256, 512)), "b": 0.1 * jax.random.normal(keys[1], (512, 16))}
-    inputs = jax.random.normal(keys[2], (1024, 256))
+    parameters = {"a": 0.05 * jax.random.normal(keys[0], (512, 1024)), "b": 0.05 * jax.random.normal(keys[1], (1024, 16))}
+    inputs = jax.random.normal(keys[2], (4096, 512))
     targets = inputs[:, :16] * 0.5
     values = jax.random.normal(keys[3], (1 << 16,))
     first = train(parameters, inputs, targets)
