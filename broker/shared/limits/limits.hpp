@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The limits on bytes that others wrote: PTX, images, documents, states. No such bytes make a
 // reader wait or allocate beyond them. Each limit lies far above what tools and people write. The
-// tests in tests/unit hold the smallest input that reaches each.
+// tests in tests/unit and tests/contract/broker hold the smallest input that reaches each.
 #pragma once
 
 #include <array>
