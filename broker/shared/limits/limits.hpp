@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits on bytes that others wrote: PTX, images, and JSON documents. No such bytes make a
+// The limits on bytes that others wrote: PTX, images, documents, states. No such bytes make a
 // reader wait or allocate beyond them. Each limit lies far above what tools and people write. The
-// tests in tests/unit hold the smallest input that reaches each.
+// tests in tests/unit and tests/contract/broker hold the smallest input that reaches each.
 #pragma once
 
 #include <array>
@@ -90,6 +90,9 @@ inline constexpr Limit process_steps{"process_steps", 32 * mib,
 // A fatbin, cubin, linked image or file with one, as it says of itself.
 inline constexpr Limit image_bytes{"image_bytes", 2 * gib, "bytes in one kernel image",
                                    "divide the image"};
+// A file with a module's image, or with one of the parts that are linked.
+inline constexpr Limit module_file{"module_file", 512 * mib, "bytes in a module's file",
+                                   "divide the module"};
 // All entries of one fatbin, unpacked. One entry of PTX may have `ptx_text`, and one of machine
 // code `image_code`.
 inline constexpr Limit image_unpacked{"image_unpacked", 1 * gib,
@@ -118,7 +121,10 @@ inline constexpr Limit json_members{"json_members", 10'000, "members of one obje
 // Values of one document. Each takes more memory than its text.
 inline constexpr Limit json_values{"json_values", 1 * mib, "values in one document",
                                    "divide the document"};
-// Files. A state in a preset has at most 1 GiB, and 4/3 of that as text.
+// What a plug-in saves.
+inline constexpr Limit plugin_state{"plugin_state", 1 * gib, "bytes in the state of one instance",
+                                    "save the names of large files and not their content"};
+// Files. A state in a preset has `plugin_state`, and 4/3 of that as text.
 inline constexpr Limit policy_file{"policy_file", 1 * mib, "bytes in a policy",
                                    "remove entries that are not needed"};
 inline constexpr Limit preset_file{"preset_file", 2 * gib, "bytes in a preset",
@@ -151,6 +157,7 @@ inline constexpr std::array all = {ptx_text,
                                    process_memory,
                                    process_steps,
                                    image_bytes,
+                                   module_file,
                                    image_unpacked,
                                    image_code,
                                    image_parts,
@@ -159,6 +166,7 @@ inline constexpr std::array all = {ptx_text,
                                    json_nesting,
                                    json_members,
                                    json_values,
+                                   plugin_state,
                                    policy_file,
                                    preset_file,
                                    manifest_file,

@@ -12,6 +12,7 @@
 #include "ctxbroker/error.hpp"
 #include "image/elf.hpp"
 #include "image/image.hpp"
+#include "limits/limits.hpp"
 #include "module/image_error.hpp"
 #include "module/jit_call.hpp"
 #include "module/runtime_compiler.hpp"
@@ -25,16 +26,13 @@ std::string name_of(const ModuleImage& module) {
   return "module \"" + module.name + "\"";
 }
 
-// The limit for one file; if several are linked, for each. Larger than any library of kernels that
-// is known.
-constexpr std::size_t largest_image_file = std::size_t{1} << 29;  // bytes
-
 std::string read_file(const std::filesystem::path& path, const std::string& who) {
-  FileReading reading = read_regular_file(path, largest_image_file);
+  FileReading reading = read_regular_file(path, limits::module_file.most);
   if (reading.trouble.empty() && !reading.bytes.empty()) return std::move(reading.bytes);
+  if (reading.trouble.empty()) reading.trouble = "is empty; build or copy it again";
+  if (reading.is_too_large) reading.trouble = "has " + limits::beyond(limits::module_file);
   throw Error(ErrorKind::kernel_image,
-              who + " cannot be loaded: its file \"" + path.string() + "\" " +
-                  (reading.trouble.empty() ? "is empty; build or copy it again" : reading.trouble));
+              who + " cannot be loaded: its file \"" + path.string() + "\" " + reading.trouble);
 }
 
 // Static data of a library: damaged on the way from whoever built it, or overwritten in memory.

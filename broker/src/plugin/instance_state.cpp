@@ -5,13 +5,13 @@
 #include <new>
 
 #include "ctxbroker/error.hpp"
+#include "limits/limits.hpp"
 #include "plugin/instance.hpp"
 #include "plugin/state_streams.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-constexpr std::uint64_t largest_state = std::uint64_t{1} << 30;  // bytes
 // Most that one read or write moves. Partial transfers are part of the contract; a host that never
 // made one would hide the plug-ins that get them wrong.
 constexpr std::uint64_t largest_piece = 4096;
@@ -21,6 +21,15 @@ void strike_use(const ctxb_host* host, const char* function, const char* text) n
   if (used.instance() == nullptr) return;  // that was a strike
   const HostFrame frame;
   used.instance()->strike(function, text);
+}
+
+// For the error of the save that is under way. Throws std::bad_alloc.
+void note_too_large(const ctxb_host* host) {
+  const InstanceUse used(host, "write");
+  if (used.instance() == nullptr) return;
+  used.instance()->failures().host_refused(
+      {CTXB_ERROR_UNSUPPORTED, 0,
+       std::string("write: it would be ") + limits::beyond(limits::plugin_state)});
 }
 
 std::int64_t write_state(const ctxb_output_stream* stream, const void* source,
@@ -54,9 +63,14 @@ std::int64_t StateStreams::write(const void* from, std::uint64_t bytes) noexcept
     strike_use(host_, "write", "refused, because the stream is lent until save returns");
     return -1;
   }
-  const std::uint64_t piece = std::min(bytes, largest_piece);
-  if (from == nullptr || bytes == 0 || target_->size() + piece > largest_state) return -1;
+  const std::uint64_t room = limits::plugin_state.most - target_->size();
+  const std::uint64_t piece = std::min({bytes, largest_piece, room});
+  if (from == nullptr || bytes == 0) return -1;
   try {
+    if (room == 0) {
+      note_too_large(host_);
+      return -1;
+    }
     const auto* const first = static_cast<const std::byte*>(from);
     target_->insert(target_->end(), first, first + piece);
   } catch (const std::bad_alloc&) {

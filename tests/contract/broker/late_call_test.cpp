@@ -240,9 +240,9 @@ class LateCallTest : public BrokerTest, public ::testing::WithParamInterface<Lea
     return instance;
   }
   // The handles of the newest instance of the library, which stays loaded.
-  static const ctxb_test_late& newest() {
+  static ctxb_test_late& newest() {
     static void* const library = dlopen(test_plugin("late").c_str(), RTLD_NOW);
-    return *static_cast<const ctxb_test_late*>(dlsym(library, "ctxb_test_late_handles"));
+    return *static_cast<ctxb_test_late*>(dlsym(library, "ctxb_test_late_handles"));
   }
   // An instance that has done everything, and is destroyed now.
   ctxb_test_late destroyed() {
@@ -412,6 +412,26 @@ TEST_P(LateCallTest, AStreamThatIsUsedAfterSaveOrLoadIsRefusedAndStruck) {
   EXPECT_EQ(instance.save_state(), state);
 }
 
+class LargeStateTest : public LateCallTest {};
+
+TEST_P(LargeStateTest, StateBeyondItsLimitIsRefusedAndTheInstanceGoesOn) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer takes four bytes for each byte of the state";
+#endif
+  constexpr std::uint64_t most = std::uint64_t{1} << 30;
+  PluginInstance instance = create_late();
+  newest().state_bytes = most;
+  EXPECT_EQ(instance.save_state().size(), most) << "the control";
+  newest().state_bytes = most + 1;
+  EXPECT_THAT(
+      error_text(ErrorKind::plugin_failed, [&] { static_cast<void>(instance.save_state()); }),
+      AllOf(HasSubstr("save failed"), HasSubstr("more than 1073741824 bytes"),
+            HasSubstr("the limit plugin_state: save the names of large files")));
+  newest().state_bytes = 0;
+  EXPECT_EQ(instance.save_state().size(), 5u);
+  EXPECT_EQ(instance.metrics().strikes, 0u) << "a large state is no breach";
+}
+
 // A plug-in has not forgotten the memory that a loss has taken.
 class LossInDeactivateTest : public LateCallTest {};
 
@@ -446,6 +466,7 @@ std::string name_of(const ::testing::TestParamInfo<LeaseKind>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LateCallTest, ::testing::ValuesIn(every_kind), name_of);
+INSTANTIATE_TEST_SUITE_P(Shared, LargeStateTest, ::testing::Values(LeaseKind::shared), name_of);
 INSTANTIATE_TEST_SUITE_P(All, LossInDeactivateTest, ::testing::ValuesIn(every_kind), name_of);
 
 }  // namespace

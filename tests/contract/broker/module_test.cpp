@@ -142,10 +142,10 @@ TEST_F(ModuleTest, FileThatIsNotARegularOneOrTooLargeIsRefused) {
       {"is a folder, not a file", [] { std::filesystem::create_directory(file()); }},
       {"is not a regular file", [] { ASSERT_EQ(mkfifo(file().c_str(), 0600), 0); }},
       {"is not a regular file", [] { std::filesystem::create_symlink("/dev/zero", file()); }},
-      {"is larger than 536870912 bytes",
+      {"has more than 536870912 bytes in a module's file, the limit module_file: divide the module",
        [] {
          write("x");
-         std::filesystem::resize_file(file(), std::uintmax_t{1} << 40);
+         std::filesystem::resize_file(file(), (std::uintmax_t{1} << 29) + 1);
        }},
       {"is empty", [] { write(""); }}};
   for (const Case& one : cases) {

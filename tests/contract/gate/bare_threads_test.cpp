@@ -7,10 +7,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "ctxbroker/error.hpp"
 #include "gate_fixture.hpp"
 #include "support/driver_by_name.hpp"
 #include "support/temp_folder.hpp"
@@ -41,6 +44,14 @@ class BareThreadsTest : public GateTest, public ::testing::WithParamInterface<Le
   }
   static int run(Tenant& tenant, const AdoptedLibrary& library, const char* name) {
     return tenant.run(0, [&] { return call(library, name); });
+  }
+  static std::optional<ErrorKind> refusal_of_lease(Tenant& tenant) {
+    try {
+      tenant.lease();
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    return std::nullopt;
   }
   // How many contexts of closed tenants the broker could not end yet.
   std::size_t put_off() { return broker.metrics().put_off.size(); }
@@ -87,12 +98,24 @@ TEST_P(BareThreadsTest, ContextThatStaysOnTheStackEndsWhenItIsPopped) {
 }
 
 TEST_P(BareThreadsTest, ThreadThatOutlivesItsTenantGivesTheContextBackWhenItEnds) {
-  Tenant tenant = open("lingers");
+  TenantOptions with;
+  with.lease.kind = GetParam();
+  // More than half of the device, so that the next tenant needs what this one has.
+  const bool is_partition = GetParam() == LeaseKind::green;
+  if (is_partition) with.lease.multiprocessors = broker.devices()[0].multiprocessors * 2 / 3;
+  Tenant tenant = broker.open_tenant("lingers", with);
+  const LeaseKind granted = tenant.lease().granted.kind;
+  if (granted != GetParam()) GTEST_SKIP() << tenant.lease().reason;
   const AdoptedLibrary library = adopt(tenant);
   auto* const stop = symbol<int()>(library, "stop_thread");
   ASSERT_EQ(run(tenant, library, "start_thread"), 0);
   tenant.close();
   EXPECT_EQ(put_off(), if_own(1));
+  Tenant next = broker.open_tenant("next", with);
+  if (is_partition) {
+    EXPECT_EQ(refusal_of_lease(next), ErrorKind::lease_unavailable)
+        << "the control: while the thread stays, the partition is lost to all";
+  }
   if (GetParam() != LeaseKind::shared) {
     const PutOffMetrics put_off = broker.metrics().put_off.front();
     EXPECT_EQ(put_off.tenant_name, "lingers");
@@ -101,6 +124,8 @@ TEST_P(BareThreadsTest, ThreadThatOutlivesItsTenantGivesTheContextBackWhenItEnds
   EXPECT_EQ(stop(), 0);
   broker.poll();
   EXPECT_EQ(put_off(), 0U);
+  EXPECT_EQ(refusal_of_lease(next), std::nullopt);
+  EXPECT_EQ(next.lease().granted.kind, granted);
   EXPECT_THAT(said(), ::testing::Each(Not(HasSubstr("until the process ends"))));
 }
 
@@ -284,7 +309,8 @@ TEST_P(BareThreadsTest, ThreadWithoutAGuardKnowsTheSameContextAsThoseInside) {
 }
 
 // The loader's lock is taken while the library's constructor and destructor wait for their thread.
-// If the thread's first calls needed that lock too, neither would ever return.
+// If the thread's first calls needed that lock too, neither would ever return. The control is
+// ThreadLocalObjectWithADestructorWaitsForAConstructor in gate_start_test.cpp.
 TEST_P(BareThreadsTest, ThreadThatAConstructorWaitsForCanUseCuda) {
   TenantOptions with;
   with.lease.kind = GetParam();
@@ -308,6 +334,15 @@ class OpenMpTest : public BareThreadsTest {
   static int work(Tenant& tenant, const AdoptedLibrary& library) {
     return run(tenant, library, "work_in_parallel");
   }
+  // That did the library's last work.
+  static std::set<unsigned long> threads_of(const AdoptedLibrary& library) {
+    std::set<unsigned long> all;
+    for (int i = 0; i < threads; ++i) {
+      all.insert(symbol<unsigned long(int)>(library, "thread_of")(i));
+    }
+    return all;
+  }
+  static constexpr int threads = 4;  // of openmp.c
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, OpenMpTest,
@@ -335,6 +370,26 @@ TEST_P(OpenMpTest, ThreadsOfASharedPoolBelongToTheTenantWhoseCodeTheyRun) {
   EXPECT_EQ(second.strikes(), 0U);
 }
 
+// The control: if the same calls on the same threads counted for the wrong tenant, all would fail.
+TEST_P(OpenMpTest, ThreadsOfASharedPoolAreRefusedWhatBelongsToAnotherTenant) {
+  using Work = int(CUcontext, const CUdeviceptr*);
+  Tenant first = open("first"), second = open("second");
+  const AdoptedLibrary of_first = first.adopt(test_library("openmp"));
+  const AdoptedLibrary of_second = second.adopt(test_library("openmp_twin"));
+  CUcontext context = nullptr;
+  CUdeviceptr memory[threads] = {};
+  auto* const take = symbol<int(CUcontext*, CUdeviceptr*)>(of_second, "take");
+  ASSERT_EQ(second.run(0, [&] { return take(&context, memory); }), CUDA_SUCCESS);
+  const auto work_with = [&](Tenant& tenant, const AdoptedLibrary& library) {
+    return tenant.run(0, [&] { return symbol<Work>(library, "work_with")(context, memory); });
+  };
+  EXPECT_EQ(work_with(first, of_first), threads);
+  EXPECT_GT(first.strikes(), 0U);
+  EXPECT_EQ(work_with(second, of_second), 0) << "nothing was taken from it";
+  EXPECT_EQ(second.strikes(), 0U);
+  EXPECT_EQ(threads_of(of_first), threads_of(of_second)) << "there is one pool";
+}
+
 TEST_P(OpenMpTest, PoolLeavesTheContextOfAClosedTenantWithItsNextWork) {
   const std::uint32_t third = broker.devices().front().multiprocessors / 3;
   for (int cycle = 0; cycle < 5; ++cycle) {  // more than there are partitions
@@ -346,8 +401,9 @@ TEST_P(OpenMpTest, PoolLeavesTheContextOfAClosedTenantWithItsNextWork) {
     const AdoptedLibrary library = tenant.adopt(test_library("openmp"));
     ASSERT_EQ(work(tenant, library), 0) << cycle;
     tenant.close();
-    EXPECT_LE(put_off(), 1U) << cycle;
+    EXPECT_EQ(put_off(), if_own(1)) << cycle << ": the pool's threads are still in it";
     broker.poll();
+    EXPECT_EQ(put_off(), if_own(1)) << "a control: they have had no other work";
   }
 }
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <thread>
 
 #include "attacks/attacks.h"
@@ -25,6 +26,7 @@ extern "C" __attribute__((visibility("default"))) void ctxb_test_marker() {}
 namespace {
 std::atomic<bool> in_constructor{false};
 std::atomic<pid_t> first_caller{0};  // set just before the call
+void (*meanwhile)() = nullptr;       // what the constructor does while the call waits
 
 // Also while it waits for the loader.
 bool is_asleep(pid_t thread) {
@@ -42,6 +44,7 @@ extern "C" __attribute__((visibility("default"))) void ctxb_test_in_constructor(
   while (first_caller == 0 || !is_asleep(first_caller)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (meanwhile != nullptr) meanwhile();
 }
 
 namespace ctxbroker {
@@ -258,6 +261,36 @@ TEST(GateStart, DISABLED_BrokerThatOpensDoesNotHoldUpAConstructor) {
   });
 }
 
+// Controls: what the gate, the broker and the software device must not do on such a thread.
+TEST(GateStart, DISABLED_LockThatIsHeldOverTheLoaderIsOutOfAConstructorsReach) {
+  static std::mutex lock;
+  static bool is_free = true;
+  meanwhile = [] {
+    is_free = lock.try_lock();
+    if (is_free) lock.unlock();
+  };
+  call_beside_a_constructor([](CUresult (*)(unsigned)) {
+    const std::lock_guard held(lock);
+    EXPECT_NE(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), nullptr) << dlerror();
+  });
+  EXPECT_FALSE(is_free) << "a constructor that waited for it would never return";
+}
+
+TEST(GateStart, DISABLED_ThreadLocalObjectWithADestructorWaitsForAConstructor) {
+  static std::atomic<bool> is_made{false};
+  static bool was_made = true;
+  meanwhile = [] { was_made = is_made; };
+  call_beside_a_constructor([](CUresult (*)(unsigned)) {
+    struct Object {
+      ~Object() { is_made = false; }
+    };
+    thread_local const Object object;
+    is_made = true;
+  });
+  EXPECT_FALSE(was_made) << "a constructor that waited for this thread would never return";
+  EXPECT_TRUE(is_made);
+}
+
 class GateStartTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GateStartTest, ChildTestPasses) {
@@ -275,6 +308,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, GateStartTest,
                                            "LateLookUpsDifferOnlyForGuardedFunctions",
                                            "FirstCallOfTheDriverDoesNotHoldUpAConstructor",
                                            "BrokerThatOpensDoesNotHoldUpAConstructor",
+                                           "LockThatIsHeldOverTheLoaderIsOutOfAConstructorsReach",
+                                           "ThreadLocalObjectWithADestructorWaitsForAConstructor",
                                            "GateIsOffWhenTheHostSaysSo",
                                            "GateServesTwoBrokersAndLaterOnes"),
                          [](const auto& one) { return std::string(one.param); });

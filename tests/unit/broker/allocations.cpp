@@ -8,17 +8,19 @@
 #include <new>
 
 namespace ctxbroker::test {
-thread_local std::uint64_t allocations = 0;
+thread_local std::uint64_t allocations = 0, allocated_bytes = 0;
 }  // namespace ctxbroker::test
 
 // For the whole program.
 void* operator new(std::size_t bytes) {
   ++ctxbroker::test::allocations;
+  ctxbroker::test::allocated_bytes += bytes;
   if (void* memory = std::malloc(bytes != 0 ? bytes : 1)) return memory;
   throw std::bad_alloc();
 }
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   ++ctxbroker::test::allocations;
+  ctxbroker::test::allocated_bytes += bytes;
   return std::malloc(bytes != 0 ? bytes : 1);
 }
 void operator delete(void* memory) noexcept {

@@ -7,6 +7,6 @@
 namespace ctxbroker::test {
 
 // Of the calling thread, so far.
-extern thread_local std::uint64_t allocations;
+extern thread_local std::uint64_t allocations, allocated_bytes;
 
 }  // namespace ctxbroker::test

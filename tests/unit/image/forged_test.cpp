@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <elf.h>
+#include <zstd.h>
 
 #include <cstring>
 #include <memory>
 
+#include "image/fatbin.hpp"
 #include "image/linked.hpp"
 #include "image_fixtures.hpp"
 #include "limits/limits.hpp"
@@ -15,13 +17,12 @@
 namespace ctxbroker::image {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Offsets of the first entry and of its fields. The fatbin's own header has 16 bytes.
 constexpr std::size_t entry_at = 16, header_size_at = entry_at + 4, payload_size_at = entry_at + 8,
                       packed_size_at = entry_at + 16, unpacked_size_at = entry_at + 56;
-
-constexpr std::string_view fatbin_magic = "\x50\xED\x55\xBA";
 
 template <typename Number>
 std::string with(std::string_view image, std::size_t offset, Number number) {
@@ -85,6 +86,66 @@ TEST(Forged, TextAndMachineCodeOfAFatbinHaveTheirLimitsUnpacked) {
     ADD_FAILURE() << "it was accepted";
   } catch (const ImageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("the limit image_code"));
+  }
+}
+
+// The parts of one image share their limit, so that many small ones make no large one.
+TEST(Forged, PartsOfAFatbinHaveALimitTogetherUnpacked) {
+  for (const std::string_view image : {fixtures::usual_fatbin, fixtures::unpacked_fatbin}) {
+    const FatbinEntry entry = read_fatbin(bytes_of(image)).front();
+    Allowances left;
+    const std::uint64_t size = unpack(entry, left).size();
+    Allowances enough, too_few;
+    ASSERT_TRUE(enough.take_unpacked(limits::image_unpacked.most - size));
+    EXPECT_EQ(unpack(entry, enough).size(), size) << "a control, at the limit";
+    ASSERT_TRUE(too_few.take_unpacked(limits::image_unpacked.most - size + 1));
+    try {
+      unpack(entry, too_few);
+      ADD_FAILURE() << "it was accepted";
+    } catch (const ImageError& error) {
+      EXPECT_EQ(error.reason(), Reason::invalid);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("entry 1 of the fatbin"),
+                                      HasSubstr(limits::beyond(limits::image_unpacked))));
+    }
+  }
+}
+
+// The smallest file that reaches it: each part is PTX of as many bytes as one part may have, and
+// takes a few kilobytes.
+TEST(Forged, FatbinThatUnpacksToTooMuchIsRefused) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers take minutes for 1 GiB";
+#endif
+  std::string text = ".version 7.0\n.target sm_75\n.address_size 64\n";
+  text.resize(limits::ptx_text.most, '\n');
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 1));
+  std::string part(64, '\0');
+  part = with<std::uint16_t>(part, 0, 1);  // PTX
+  part = with<std::uint32_t>(part, 4, 64);
+  part = with<std::uint64_t>(part, 8, packed.size());
+  part = with(part, 16, static_cast<std::uint32_t>(packed.size()));
+  part = with<std::uint32_t>(part, 28, 75);
+  part = with<std::uint64_t>(part, 40, 0x8001);  // of 64 bits, packed by zstd
+  part = with<std::uint64_t>(part, 56, text.size()) + packed;
+  const auto fatbin_of = [&](std::uint64_t parts) {
+    std::string fatbin(fatbin_header_bytes, '\0');
+    fatbin.replace(0, fatbin_magic.size(), fatbin_magic);
+    fatbin = with<std::uint16_t>(fatbin, 6, fatbin_header_bytes);
+    fatbin = with<std::uint64_t>(fatbin, 8, parts * part.size());
+    for (std::uint64_t i = 0; i < parts; ++i) fatbin += part;
+    return fatbin;
+  };
+  const std::uint64_t most = limits::image_unpacked.most / text.size();
+  EXPECT_EQ(describe(bytes_of(fatbin_of(most))).entries.size(), most) << "a control";
+  const std::string bomb = fatbin_of(most + 1);
+  EXPECT_LT(bomb.size(), limits::mib);
+  try {
+    describe(bytes_of(bomb));
+    ADD_FAILURE() << "it was accepted";
+  } catch (const ImageError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("entry " + std::to_string(most + 1)),
+                                    HasSubstr("the limit image_unpacked")));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "failure_matcher.hpp"
+#include "limits/limits.hpp"
 #include "support/temp_folder.hpp"
 
 namespace ctxbroker::sample_host::test {
@@ -51,6 +52,18 @@ TEST(AutomationFile, MistakesNameTheLine) {
   const TempFolder folder;
   expect_failure([&] { read_automation(folder / "none.csv"); }, ExitCode::usage,
                  "there is no such file");
+}
+
+TEST(AutomationFile, FileWithOneByteTooManyIsRefusedUnread) {
+  const TempFolder folder;
+  const auto file = folder / "large.csv";
+  write_bytes(file, "");
+  std::filesystem::resize_file(file, limits::automation_file.most + 1);
+  expect_failure(
+      [&] { read_automation(file); }, ExitCode::usage,
+      "\"" + file.string() + "\": the file has " + limits::beyond(limits::automation_file));
+  write_bytes(file, std::string(limits::automation_file.most, '\n'));
+  EXPECT_TRUE(read_automation(file).empty()) << "a control, at the limit";
 }
 
 AutomationPoint point(std::size_t parameter, std::int64_t begin, double value,
