@@ -29,22 +29,22 @@ std::size_t channel_bytes(CUarray_format format) {
       break;
   }
   // Block-compressed, video and normalised formats: they matter to textures, which are not built.
-  require_value(static_cast<unsigned>(format) > CU_AD_FORMAT_FLOAT);
+  check_value(static_cast<unsigned>(format) > CU_AD_FORMAT_FLOAT);
   fail(CUDA_ERROR_NOT_SUPPORTED);
 }
 
 std::size_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& d) {
-  require_value(d.NumChannels == 1 || d.NumChannels == 2 || d.NumChannels == 4);
+  check_value(d.NumChannels == 1 || d.NumChannels == 2 || d.NumChannels == 4);
   return channel_bytes(d.Format) * d.NumChannels;
 }
 
 // Checked before anything is computed from the sizes: none of the products can overflow.
 const CUDA_ARRAY3D_DESCRIPTOR& checked(const CUDA_ARRAY3D_DESCRIPTOR& d) {
   constexpr unsigned known = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST;
-  require((d.Flags & ~known) == 0, CUDA_ERROR_NOT_SUPPORTED);
+  check_that((d.Flags & ~known) == 0, CUDA_ERROR_NOT_SUPPORTED);
   bool layered = (d.Flags & CUDA_ARRAY3D_LAYERED) != 0;
-  require_value(d.Width != 0 && (d.Depth == 0 || d.Height != 0 || layered));
-  require_value(!layered || d.Depth != 0);
+  check_value(d.Width != 0 && (d.Depth == 0 || d.Height != 0 || layered));
+  check_value(!layered || d.Depth != 0);
   bool fits = d.Height == 0 && !layered ? d.Width <= device_limits::max_array_1d
               : d.Depth == 0 || layered ? d.Width <= device_limits::max_array_2d[0] &&
                                               d.Height <= device_limits::max_array_2d[1] &&
@@ -52,7 +52,7 @@ const CUDA_ARRAY3D_DESCRIPTOR& checked(const CUDA_ARRAY3D_DESCRIPTOR& d) {
                                         : d.Width <= device_limits::max_array_3d &&
                                               d.Height <= device_limits::max_array_3d &&
                                               d.Depth <= device_limits::max_array_3d;
-  require_value(fits);
+  check_value(fits);
   return d;
 }
 
@@ -66,7 +66,7 @@ Array::Array(Context& of, const CUDA_ARRAY3D_DESCRIPTOR& its_description)
       height(std::max<std::size_t>(1, description.Height)),
       depth(std::max<std::size_t>(1, description.Depth)) {
   std::size_t bytes = width * height * depth;
-  require(context.device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(context.device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
   data.reset(new (std::nothrow) std::byte[bytes]);
   if (data != nullptr) return;
   context.device.give_back(bytes);
@@ -79,7 +79,7 @@ Array::~Array() {
 
 std::shared_ptr<Array> find_array(CUarray handle) {
   std::shared_ptr<Array> array = Process::instance().arrays.find(handle);
-  array->context.require_alive();
+  array->context.check_alive();
   return array;
 }
 

@@ -14,7 +14,7 @@ void create(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR& description) {
   Context& context = working_owner();
   refuse_unsafe();
   *array = Process::instance().arrays.insert(std::make_shared<Array>(context, description),
-                                             [&] { context.require_alive(); });
+                                             [&] { context.check_alive(); });
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ CTXB_EXPORT CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTO
   CTXB_COUNT_CALL();
   return initialised([&] {
     working_context();
-    require_value(array != nullptr && description != nullptr);
+    check_value(array != nullptr && description != nullptr);
     create(array, {description->Width, description->Height, 0, description->Format,
                    description->NumChannels, 0});
   });
@@ -34,7 +34,7 @@ CTXB_EXPORT CUresult cuArray3DCreate_v2(CUarray* array,
   CTXB_COUNT_CALL();
   return initialised([&] {
     working_context();
-    require_value(array != nullptr && description != nullptr);
+    check_value(array != nullptr && description != nullptr);
     create(array, *description);
   });
 }
@@ -55,7 +55,7 @@ CTXB_EXPORT CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* description,
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Array> found = find_array(array);
-    require_value(description != nullptr);
+    check_value(description != nullptr);
     const CUDA_ARRAY3D_DESCRIPTOR& all = found->description;
     *description = {all.Width, all.Height, all.Format, all.NumChannels};
   });
@@ -66,7 +66,7 @@ CTXB_EXPORT CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* descript
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Array> found = find_array(array);
-    require_value(description != nullptr);
+    check_value(description != nullptr);
     *description = found->description;
   });
 }

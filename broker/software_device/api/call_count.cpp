@@ -160,8 +160,8 @@ CTXB_EXPORT int ctxb_software_fail_call(const char* name, std::uint64_t nth, int
   return at_any_time([&] {
     FailureRule rule{{}, nth, static_cast<CUresult>(status)};
     const char* found = means_any(name) ? "" : find_entry_name(name);
-    require_value(found != nullptr && nth != 0 && status != CUDA_SUCCESS &&
-                  find_error_name(rule.status).has_value());
+    check_value(found != nullptr && nth != 0 && status != CUDA_SUCCESS &&
+                find_error_name(rule.status).has_value());
     rule.name = found;
     Calls& state = calls();
     std::lock_guard lock(state.mutex);

@@ -63,8 +63,8 @@ bool blocks_legacy_of(const Capture& capture, const Stream& legacy) {
          });
 }
 
-void require_valid(const StreamCapture& part) {
-  require(part.of->valid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+void check_valid(const StreamCapture& part) {
+  check_that(part.of->valid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
 void join(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Capture>& capture) {
@@ -158,14 +158,14 @@ void detail::refuse_unsafe_slowly() {
     return thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
            capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
   });
-  require(!refused, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  check_that(!refused, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 void detail::check_use_slowly(const Stream& stream) {
   std::lock_guard lock(graphs_mutex());
   bool refused =
       invalidate([&](const Capture& capture) { return blocks_legacy_of(capture, stream); });
-  require(!refused, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  check_that(!refused, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 }
 
 void detail::refuse_waiting_slowly(const Stream& stream) {
@@ -180,20 +180,20 @@ void detail::refuse_waiting_slowly(const Context& context) {
       return stream.group == &context || stream.family == &context;
     });
   });
-  require(!refused, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  check_that(!refused, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 bool detail::is_captured_slowly(const Stream& stream) {
   std::lock_guard lock(graphs_mutex());
   if (stream.capture == nullptr) return false;
-  require_valid(*stream.capture);
+  check_valid(*stream.capture);
   return true;
 }
 
 bool detail::capture_command_slowly(const std::shared_ptr<Stream>& stream, const Command& command) {
   std::lock_guard lock(graphs_mutex());
   if (stream->capture == nullptr) return false;
-  require_valid(*stream->capture);
+  check_valid(*stream->capture);
   add_captured(*stream->capture, operation_of(*stream, command));
   return true;
 }
@@ -202,7 +202,7 @@ bool detail::capture_operation_slowly(const Stream& stream,
                                       const std::function<Operation()>& make) {
   std::lock_guard lock(graphs_mutex());
   if (stream.capture == nullptr) return false;
-  require_valid(*stream.capture);
+  check_valid(*stream.capture);
   add_captured(*stream.capture, make());
   return true;
 }
@@ -211,7 +211,7 @@ void refuse_in_capture(const Stream& stream, CUresult status) {
   if (!any_capture()) return;
   std::lock_guard lock(graphs_mutex());
   if (stream.capture == nullptr) return;
-  require_valid(*stream.capture);
+  check_valid(*stream.capture);
   spoil(*stream.capture->of, status);
 }
 
@@ -221,7 +221,7 @@ bool capture_record(const std::shared_ptr<Stream>& stream, const std::shared_ptr
   std::lock_guard lock(graphs_mutex());
   if (stream->capture == nullptr) return false;
   StreamCapture& part = *stream->capture;
-  require_valid(part);
+  check_valid(part);
   if (external)
     add_captured(part, event_operation(event, CU_GRAPH_NODE_TYPE_EVENT_RECORD));
   else
@@ -233,7 +233,7 @@ bool capture_wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<E
                   bool external) {
   std::lock_guard lock(graphs_mutex());
   StreamCapture* part = stream->capture.get();
-  if (part != nullptr) require_valid(*part);
+  if (part != nullptr) check_valid(*part);
   if (external) {
     if (part == nullptr) return false;
     add_captured(*part, event_operation(event, CU_GRAPH_NODE_TYPE_WAIT_EVENT));
@@ -246,8 +246,8 @@ bool capture_wait(const std::shared_ptr<Stream>& stream, const std::shared_ptr<E
     spoil(*part->of, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   }
   std::shared_ptr<Capture> of = record->of.lock();
-  require(of != nullptr && !of->streams.empty(), CUDA_ERROR_CAPTURED_EVENT);  // it has ended
-  require_value(of->valid);  // the stream's own would have been refused above
+  check_that(of != nullptr && !of->streams.empty(), CUDA_ERROR_CAPTURED_EVENT);  // it has ended
+  check_value(of->valid);  // the stream's own would have been refused above
   if (part != nullptr && part->of != of) {
     of->valid = false;
     spoil(*part->of, CUDA_ERROR_STREAM_CAPTURE_MERGE);
@@ -266,14 +266,14 @@ void refuse_captured(const Event& event) {
   if (!record.has_value()) return;
   std::lock_guard lock(graphs_mutex());
   std::shared_ptr<Capture> of = record->of.lock();
-  require(of != nullptr, CUDA_ERROR_CAPTURED_EVENT);
+  check_that(of != nullptr, CUDA_ERROR_CAPTURED_EVENT);
   spoil(*of, CUDA_ERROR_CAPTURED_EVENT);
 }
 
 void begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode) {
-  require(stream->ordering != Ordering::legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  check_that(stream->ordering != Ordering::legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   std::lock_guard lock(graphs_mutex());
-  require(stream->capture == nullptr, CUDA_ERROR_ILLEGAL_STATE);
+  check_that(stream->capture == nullptr, CUDA_ERROR_ILLEGAL_STATE);
   auto capture = std::make_shared<Capture>();
   capture->id = next_id();
   capture->mode = mode;
@@ -281,7 +281,7 @@ void begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mo
   capture->origin = stream;
   capture->graph = std::make_shared<Graph>();
   capture->graph->in_capture = true;
-  Process::instance().graphs.insert(capture->graph, [&] { stream->context.require_alive(); });
+  Process::instance().graphs.insert(capture->graph, [&] { stream->context.check_alive(); });
   join(stream, capture);
   open_list().push_back(capture);
   ++detail::open_captures;
@@ -290,7 +290,7 @@ void begin_capture(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mo
 CUresult end_capture(const std::shared_ptr<Stream>& stream, CUgraph* graph) {
   std::lock_guard lock(graphs_mutex());
   *graph = nullptr;
-  require(stream->capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
+  check_that(stream->capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
   std::shared_ptr<Capture> capture = stream->capture->of;
   if (capture->origin != stream) spoil(*capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   const bool by_right =
@@ -327,7 +327,7 @@ CaptureInfo capture_info(const Stream& stream) {
   if (!any_capture()) return info;
   std::lock_guard lock(graphs_mutex());
   for (const auto& capture : open_list())
-    require(!blocks_legacy_of(*capture, stream), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    check_that(!blocks_legacy_of(*capture, stream), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   if (stream.capture == nullptr) return info;
   StreamCapture& part = *stream.capture;
   info.status =
@@ -344,10 +344,10 @@ CaptureInfo capture_info(const Stream& stream) {
 
 void update_capture_dependencies(const Stream& stream, const GraphNodes& nodes, bool replace) {
   std::lock_guard lock(graphs_mutex());
-  require(stream.capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
+  check_that(stream.capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
   StreamCapture& part = *stream.capture;
-  require_valid(part);
-  for (const auto& node : nodes) require_value(node->graph.lock() == part.of->graph);
+  check_valid(part);
+  for (const auto& node : nodes) check_value(node->graph.lock() == part.of->graph);
   if (replace) part.last.clear();
   add_to(part.last, nodes);
 }

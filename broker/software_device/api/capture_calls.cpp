@@ -17,14 +17,14 @@ template <class Body>
 CUresult with(CUstream stream, Body body) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     return body(found);
   });
 }
 
 CUresult begin(CUstream stream, CUstreamCaptureMode mode) {
   return with(stream, [&](const auto& found) {
-    require_value(is_mode(mode));
+    check_value(is_mode(mode));
     begin_capture(found, mode);
     return CUDA_SUCCESS;
   });
@@ -32,14 +32,14 @@ CUresult begin(CUstream stream, CUstreamCaptureMode mode) {
 
 CUresult end(CUstream stream, CUgraph* graph) {
   return with(stream, [&](const auto& found) {
-    require_value(graph != nullptr);
+    check_value(graph != nullptr);
     return end_capture(found, graph);
   });
 }
 
 CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
   return with(stream, [&](const auto& found) {
-    require_value(status != nullptr);
+    check_value(status != nullptr);
     *status = capture_info(*found).status;
     return CUDA_SUCCESS;
   });
@@ -56,7 +56,7 @@ struct InfoTargets {
 
 CUresult get_info(CUstream stream, const InfoTargets& to) {
   return with(stream, [&](const auto& found) {
-    require_value(to.status != nullptr && (to.edges == nullptr || to.dependencies != nullptr));
+    check_value(to.status != nullptr && (to.edges == nullptr || to.dependencies != nullptr));
     CaptureInfo info = capture_info(*found);
     *to.status = info.status;
     if (info.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
@@ -72,10 +72,10 @@ CUresult get_info(CUstream stream, const InfoTargets& to) {
 CUresult update_dependencies(CUstream stream, const CUgraphNode* nodes,
                              const CUgraphEdgeData* edges, std::size_t count, unsigned flags) {
   return with(stream, [&](const auto& found) {
-    require_value(flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES ||
-                  flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
-    require_value(count == 0 || nodes != nullptr);
-    require(edges == nullptr, CUDA_ERROR_NOT_SUPPORTED);
+    check_value(flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES ||
+                flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    check_value(count == 0 || nodes != nullptr);
+    check_that(edges == nullptr, CUDA_ERROR_NOT_SUPPORTED);
     GraphNodes all;
     for (std::size_t i = 0; i < count; ++i) all.push_back(find_node(nodes[i]));
     update_capture_dependencies(*found, all, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
@@ -119,7 +119,7 @@ CTXB_EXPORT_PTSZ(cuStreamUpdateCaptureDependencies_v2,
 CTXB_EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(mode != nullptr && is_mode(*mode));
+    check_value(mode != nullptr && is_mode(*mode));
     *mode = exchange_capture_mode(*mode);
   });
 }

@@ -98,8 +98,8 @@ Context::Context(Context& of, const MultiprocessorSet& its_multiprocessors, CUco
   legacy_stream->legacy = legacy_stream.get();
 }
 
-void Context::require_alive() const {
-  require(alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+void Context::check_alive() const {
+  check_that(alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
 std::shared_ptr<exec::DeviceHeap> Context::heap() {
@@ -112,7 +112,7 @@ std::shared_ptr<exec::DeviceHeap> Context::heap() {
             registry(Process::instance().memory),
             bytes(its_bytes),
             memory(std::aligned_alloc(heap_alignment, bytes)) {
-        require(memory != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
+        check_that(memory != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
         if (!device.reserve(bytes)) {
           std::free(memory);
           fail(CUDA_ERROR_OUT_OF_MEMORY);
@@ -169,7 +169,7 @@ bool destroy_context(Context& context) {
 void wait_for_kernels(Context& context) {
   Executor& executor = context.device.executor;
   executor.wait(executor.running_kernels_of_family(&context.owner));
-  require(Process::fault() == CUDA_SUCCESS, Process::fault());
+  check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
 }
 
 bool end_green_context(Context& context) {
@@ -278,7 +278,7 @@ Context& any_context(CUcontext handle) {
     context = process.contexts.find(handle);
   else if (serial > 0 && serial <= process.devices.size())
     context = process.devices[serial - 1]->primary();
-  require(context != nullptr && context->converted, CUDA_ERROR_INVALID_CONTEXT);
+  check_that(context != nullptr && context->converted, CUDA_ERROR_INVALID_CONTEXT);
   return *context;
 }
 
@@ -288,13 +288,13 @@ Context& current_context_or_corpse() {
 
 Context& living_context(CUcontext handle) {
   Context& context = handle == nullptr ? current_context_or_corpse() : any_context(handle);
-  context.require_alive();
+  context.check_alive();
   return context;
 }
 
 Context& working_context() {
   Context& context = living_context(nullptr);
-  require(Process::fault() == CUDA_SUCCESS, Process::fault());
+  check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
   return context;
 }
 

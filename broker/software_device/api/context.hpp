@@ -59,7 +59,7 @@ struct Context {
 
   // Throws CUDA_ERROR_CONTEXT_IS_DESTROYED. What is entered in a table asks this under the table's
   // lock, so that destroy_context finds everything.
-  void require_alive() const;
+  void check_alive() const;
   // What kernels allocate from; made of CU_LIMIT_MALLOC_HEAP_SIZE bytes when first asked for.
   // CUDA_ERROR_OUT_OF_MEMORY.
   std::shared_ptr<exec::DeviceHeap> heap();

@@ -13,7 +13,7 @@ namespace {
 CUresult create(CUcontext* context, unsigned flags, CUdevice device) {
   return working([&] {
     Device& found = find_device(device);
-    require_value(context != nullptr && valid_context_flags(flags));
+    check_value(context != nullptr && valid_context_flags(flags));
     const std::lock_guard lock(found.making_or_ending);
     Context& made = Process::instance().contexts.create(found, flags);
     context_stack::push(made.handle);
@@ -24,39 +24,39 @@ CUresult create(CUcontext* context, unsigned flags, CUdevice device) {
 // Ends a private context and takes it off the caller's stack, if it is on top there. NVIDIA's
 // driver ends one only when all kernels on the device have ended.
 void end(Context& context) {
-  require(context.kind == ContextKind::own, CUDA_ERROR_INVALID_CONTEXT);
-  context.require_alive();
+  check_that(context.kind == ContextKind::own, CUDA_ERROR_INVALID_CONTEXT);
+  context.check_alive();
   {
     Device& device = context.device;
     const std::lock_guard lock(device.making_or_ending);
     device.executor.wait(device.executor.running_kernels_of_family(nullptr));
-    require(destroy_context(context), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    check_that(destroy_context(context), CUDA_ERROR_CONTEXT_IS_DESTROYED);
   }
   if (context_stack::top() == context.handle) context_stack::pop(nullptr);
 }
 
 CUresult destroy(CUcontext context) {
   return initialised([&] {
-    require_value(context != nullptr);
+    check_value(context != nullptr);
     end(any_context(context));
   });
 }
 
 CUresult push(CUcontext context) {
   return initialised([&] {
-    require_value(context != nullptr);
+    check_value(context != nullptr);
     any_context(context);  // a dead one may be pushed; its use fails
     context_stack::push(context);
   });
 }
 
 CUresult pop(CUcontext* context) {
-  return initialised([&] { require(context_stack::pop(context), CUDA_ERROR_INVALID_CONTEXT); });
+  return initialised([&] { check_that(context_stack::pop(context), CUDA_ERROR_INVALID_CONTEXT); });
 }
 
-void require_no_affinity(const CUexecAffinityParam* parameters, int count) {
-  require_value(count >= 0 && (count == 0 || parameters != nullptr));
-  require(count == 0, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+void check_no_affinity(const CUexecAffinityParam* parameters, int count) {
+  check_value(count >= 0 && (count == 0 || parameters != nullptr));
+  check_that(count == 0, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ CTXB_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUde
 CTXB_EXPORT CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity,
                                     int affinities, unsigned int flags, CUdevice device) {
   CTXB_COUNT_CALL();
-  CUresult status = at_any_time([&] { require_no_affinity(affinity, affinities); });
+  CUresult status = at_any_time([&] { check_no_affinity(affinity, affinities); });
   return status != CUDA_SUCCESS ? status : create(context, flags, device);
 }
 #if CUDA_VERSION >= 12050
@@ -81,8 +81,8 @@ CTXB_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* param
   CTXB_COUNT_CALL();
   CUresult status = at_any_time([&] {
     if (parameters == nullptr) return;
-    require_no_affinity(parameters->execAffinityParams, parameters->numExecAffinityParams);
-    require(parameters->cigParams == nullptr, CUDA_ERROR_NOT_SUPPORTED);
+    check_no_affinity(parameters->execAffinityParams, parameters->numExecAffinityParams);
+    check_that(parameters->cigParams == nullptr, CUDA_ERROR_NOT_SUPPORTED);
   });
   return status != CUDA_SUCCESS ? status : create(context, flags, device);
 }
@@ -100,7 +100,7 @@ CTXB_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
 CTXB_EXPORT CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(context != nullptr && flags == 0);
+    check_value(context != nullptr && flags == 0);
     Context& current = working_context();
     ++current.usage;
     *context = current.handle;
@@ -111,9 +111,9 @@ CTXB_EXPORT CUresult cuCtxDetach(CUcontext context) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     Context& found = any_context(context);
-    require(context_stack::top() == context, CUDA_ERROR_INVALID_CONTEXT);
+    check_that(context_stack::top() == context, CUDA_ERROR_INVALID_CONTEXT);
     if (found.kind == ContextKind::primary) return;  // its count is of retains
-    require(found.kind == ContextKind::own, CUDA_ERROR_INVALID_CONTEXT);
+    check_that(found.kind == ContextKind::own, CUDA_ERROR_INVALID_CONTEXT);
     if (--found.usage == 0) end(found);
   });
 }
@@ -146,7 +146,7 @@ CTXB_EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
 CTXB_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(context != nullptr);
+    check_value(context != nullptr);
     *context = context_stack::top();
   });
 }

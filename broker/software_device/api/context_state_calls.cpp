@@ -26,7 +26,7 @@ CUresult synchronise(CUcontext handle) {
 
 CUresult get_device(CUdevice* device, CUcontext handle) {
   return initialised([&] {
-    require_value(device != nullptr);
+    check_value(device != nullptr);
     Context& context = handle == nullptr ? current_context_or_corpse() : any_context(handle);
     *device = context.device.ordinal;
   });
@@ -47,8 +47,8 @@ bool known_limit(CUlimit limit) {
 }
 
 std::atomic<std::size_t>& limit_of(Context& context, CUlimit limit) {
-  require_value(limit >= 0 && limit < CU_LIMIT_MAX);
-  require(known_limit(limit), CUDA_ERROR_UNSUPPORTED_LIMIT);
+  check_value(limit >= 0 && limit < CU_LIMIT_MAX);
+  check_that(known_limit(limit), CUDA_ERROR_UNSUPPORTED_LIMIT);
   return context.limits[static_cast<std::size_t>(limit)];
 }
 
@@ -62,7 +62,7 @@ std::size_t settled_limit(const Device& device, CUlimit limit, std::size_t value
   constexpr std::size_t stack_step = 16, largest_stack = (512 << 10) - 32;
   constexpr std::size_t heap_step = 64 << 10, smallest_heap = 4 << 20;
   if (limit == CU_LIMIT_STACK_SIZE) {
-    require_value(value <= largest_stack);
+    check_value(value <= largest_stack);
     return in_steps(value, stack_step);
   }
   if (limit == CU_LIMIT_MALLOC_HEAP_SIZE) {
@@ -99,7 +99,7 @@ CTXB_EXPORT CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext context) {
 CTXB_EXPORT CUresult cuCtxGetFlags(unsigned int* flags) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(flags != nullptr);
+    check_value(flags != nullptr);
     const Context& context = current_context_or_corpse();
     // The primary maps host memory whatever it was asked, and so its green contexts do.
     *flags = context.flags | (context.kind != ContextKind::own ? unsigned(CU_CTX_MAP_HOST) : 0u);
@@ -109,7 +109,7 @@ CTXB_EXPORT CUresult cuCtxGetFlags(unsigned int* flags) {
 CTXB_EXPORT CUresult cuCtxSetFlags(unsigned int flags) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(valid_context_flags(flags));
+    check_value(valid_context_flags(flags));
     Context& context = working_context();
     context.flags = flags;
     // A green context's are the primary's as well.
@@ -120,7 +120,7 @@ CTXB_EXPORT CUresult cuCtxSetFlags(unsigned int flags) {
 CTXB_EXPORT CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(id != nullptr);
+    check_value(id != nullptr);
     *id = living_context(context).id;
   });
 }
@@ -128,10 +128,10 @@ CTXB_EXPORT CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
 CTXB_EXPORT CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(version != nullptr);
+    check_value(version != nullptr);
     Context& found = context == nullptr ? current_context_or_corpse() : any_context(context);
-    require(found.alive,
-            context == nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT);
+    check_that(found.alive,
+               context == nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT);
     *version = 3020;  // what NVIDIA's driver says of every context
   });
 }
@@ -139,7 +139,7 @@ CTXB_EXPORT CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version
 CTXB_EXPORT CUresult cuCtxGetLimit(std::size_t* value, CUlimit limit) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(value != nullptr);
+    check_value(value != nullptr);
     *value = limit_of(working_owner(), limit);
   });
 }
@@ -151,7 +151,7 @@ CTXB_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
     std::atomic<std::size_t>& current = limit_of(context, limit);
     std::lock_guard lock(context.heap_mutex);
     // As documented: too late once a kernel that uses the heap was launched.
-    require_value(limit != CU_LIMIT_MALLOC_HEAP_SIZE || context.device_heap == nullptr);
+    check_value(limit != CU_LIMIT_MALLOC_HEAP_SIZE || context.device_heap == nullptr);
     current = settled_limit(context.device, limit, value);
   });
 }
@@ -160,7 +160,7 @@ CTXB_EXPORT CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
-    require_value(config != nullptr);
+    check_value(config != nullptr);
     *config = context.cache_config;
   });
 }
@@ -168,7 +168,7 @@ CTXB_EXPORT CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
 CTXB_EXPORT CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(valid_cache_config(config));
+    check_value(valid_cache_config(config));
     working_owner().cache_config = config;
   });
 }
@@ -176,7 +176,7 @@ CTXB_EXPORT CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
 CTXB_EXPORT CUresult cuCtxGetSharedMemConfig(CUsharedconfig* config) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(config != nullptr);
+    check_value(config != nullptr);
     *config = working_context().shared_config;
   });
 }
@@ -184,8 +184,8 @@ CTXB_EXPORT CUresult cuCtxGetSharedMemConfig(CUsharedconfig* config) {
 CTXB_EXPORT CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE &&
-                  config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE);
+    check_value(config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE &&
+                config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE);
     working_context();  // the bank size is fixed, as on every device of today
   });
 }

@@ -30,10 +30,10 @@ std::byte* bytes_at(std::uintptr_t address) {
 // From the first byte of a surface to its last.
 std::size_t span_of(const Surface& surface, Extent extent) {
   std::size_t rows = 0, slices = 0, span = 0;
-  require_value(!__builtin_mul_overflow(extent.height - 1, surface.pitch, &rows) &&
-                !__builtin_mul_overflow(extent.depth - 1, surface.slice, &slices) &&
-                !__builtin_add_overflow(rows, extent.width, &span) &&
-                !__builtin_add_overflow(span, slices, &span));
+  check_value(!__builtin_mul_overflow(extent.height - 1, surface.pitch, &rows) &&
+              !__builtin_mul_overflow(extent.depth - 1, surface.slice, &slices) &&
+              !__builtin_add_overflow(rows, extent.width, &span) &&
+              !__builtin_add_overflow(span, slices, &span));
   return span;
 }
 
@@ -41,11 +41,11 @@ std::size_t span_of(const Surface& surface, Extent extent) {
 std::shared_ptr<const void> owner_of(const Surface& surface, std::size_t span) {
   const MemoryRegistry& memory = Process::instance().memory;
   if (surface.side == Side::array) return surface.array;
-  if (surface.side == Side::device) return memory.require_range(surface.address, span);
-  require_value(surface.address != 0);
+  if (surface.side == Side::device) return memory.check_range(surface.address, span);
+  check_value(surface.address != 0);
   std::shared_ptr<Block> block = memory.find(surface.address);
   if (block != nullptr && !block->holds(surface.address, span)) {
-    require_value(!block->on_device());
+    check_value(!block->on_device());
     return nullptr;  // begins in pinned memory and leaves it: treated as pageable
   }
   return block;
@@ -165,7 +165,7 @@ std::function<CUresult()> copying(const Surface& to, HeldMemory target, const Su
 
 CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, Extent extent,
               Waiting waiting) {
-  stream->context.require_alive();
+  stream->context.check_alive();
   if (extent.width == 0 || extent.height == 0 || extent.depth == 0) return CUDA_SUCCESS;
   if (extent.height == 1) to.pitch = from.pitch = extent.width;
   HeldMemory source(from, extent), target(to, extent);
@@ -206,7 +206,7 @@ CUresult copy(const std::shared_ptr<Stream>& stream, Surface to, Surface from, E
 std::function<CUresult()> copy_work(const ShapedCopy& shaped) {
   Surface to = shaped.to, from = shaped.from;
   const Extent extent = shaped.extent;
-  require_value(extent.width != 0 && extent.height != 0 && extent.depth != 0);
+  check_value(extent.width != 0 && extent.height != 0 && extent.depth != 0);
   if (extent.height == 1) to.pitch = from.pitch = extent.width;
   HeldMemory source(from, extent), target(to, extent);
   return copying(to, std::move(target), from, std::move(source), extent);
@@ -214,9 +214,9 @@ std::function<CUresult()> copy_work(const ShapedCopy& shaped) {
 
 std::function<CUresult()> fill_work(CUdeviceptr address, std::size_t pitch, Pattern pattern,
                                     Extent extent) {
-  require_value(address % pattern.bytes == 0);
+  check_value(address % pattern.bytes == 0);
   if (extent.height == 1) pitch = extent.width;
-  require_value(pitch % pattern.bytes == 0 && pitch >= extent.width);
+  check_value(pitch % pattern.bytes == 0 && pitch >= extent.width);
   HeldMemory target({Side::device, address, pitch, 0, nullptr}, extent);
   return [=, target = std::move(target)] {
     if (CUresult status = target.check("memset"); status != CUDA_SUCCESS) return status;
@@ -228,8 +228,8 @@ std::function<CUresult()> fill_work(CUdeviceptr address, std::size_t pitch, Patt
 
 CUresult fill(const std::shared_ptr<Stream>& stream, CUdeviceptr address, std::size_t pitch,
               Pattern pattern, Extent extent, Waiting waiting) {
-  stream->context.require_alive();
-  require_value(address % pattern.bytes == 0);
+  stream->context.check_alive();
+  check_value(address % pattern.bytes == 0);
   if (extent.width == 0 || extent.height == 0) return CUDA_SUCCESS;
   auto command = std::make_shared<Command>();
   command->kind = Command::Kind::transfer;

@@ -37,13 +37,13 @@ CUresult copy_on_device(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::
 
 CUresult copy_later(CUstream stream, Surface to, Surface from, std::size_t bytes) {
   return initialised([&] {
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     return copy(find_stream(stream), to, from, {bytes, 1}, Waiting::as_driver);
   });
 }
 
 // Null stands for the current one.
-void require_contexts(CUcontext to, CUcontext from) {
+void check_contexts(CUcontext to, CUcontext from) {
   if (to != nullptr) living_context(to);
   if (from != nullptr) living_context(from);
 }
@@ -52,8 +52,8 @@ CUresult copy_peer(CUstream stream, CUdeviceptr to, CUcontext to_context, CUdevi
                    CUcontext from_context, std::size_t bytes, Waiting waiting) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
-    require_contexts(to_context, from_context);
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_contexts(to_context, from_context);
     return copy(found, on_device(to), on_device(from), {bytes, 1}, waiting);
   });
 }

@@ -18,22 +18,22 @@ struct SideRequest {
 
 std::size_t sum(std::size_t a, std::size_t b) {
   std::size_t result = 0;
-  require_value(!__builtin_add_overflow(a, b, &result));
+  check_value(!__builtin_add_overflow(a, b, &result));
   return result;
 }
 
 std::size_t product(std::size_t a, std::size_t b) {
   std::size_t result = 0;
-  require_value(!__builtin_mul_overflow(a, b, &result));
+  check_value(!__builtin_mul_overflow(a, b, &result));
   return result;
 }
 
 Surface surface_of_array(const SideRequest& side, Extent extent) {
   std::shared_ptr<Array> array = find_array(side.array);
-  require_value(side.x % array->element == 0 && extent.width % array->element == 0);
-  require_value(sum(side.x, extent.width) <= array->width &&
-                sum(side.y, extent.height) <= array->height &&
-                sum(side.z, extent.depth) <= array->depth);
+  check_value(side.x % array->element == 0 && extent.width % array->element == 0);
+  check_value(sum(side.x, extent.width) <= array->width &&
+              sum(side.y, extent.height) <= array->height &&
+              sum(side.z, extent.depth) <= array->depth);
   Surface surface;
   surface.side = Side::array;
   surface.pitch = array->width;
@@ -65,8 +65,8 @@ Surface surface_of(const SideRequest& side, Extent extent) {
   }
   surface.pitch = side.pitch != 0 ? side.pitch : sum(side.x, extent.width);
   std::size_t rows = side.rows != 0 ? side.rows : sum(side.y, extent.height);
-  require_value(surface.pitch >= sum(side.x, extent.width));
-  require_value(extent.depth <= 1 || rows >= sum(side.y, extent.height));
+  check_value(surface.pitch >= sum(side.x, extent.width));
+  check_value(extent.depth <= 1 || rows >= sum(side.y, extent.height));
   surface.slice = product(surface.pitch, rows);
   std::size_t skipped =
       sum(sum(product(side.z, surface.slice), product(side.y, surface.pitch)), side.x);
@@ -77,7 +77,7 @@ Surface surface_of(const SideRequest& side, Extent extent) {
 }  // namespace
 
 ShapedCopy shaped_copy(const CUDA_MEMCPY3D& r) {
-  require_value(r.srcLOD == 0 && r.dstLOD == 0 && r.reserved0 == nullptr && r.reserved1 == nullptr);
+  check_value(r.srcLOD == 0 && r.dstLOD == 0 && r.reserved0 == nullptr && r.reserved1 == nullptr);
   Extent extent{r.WidthInBytes, r.Height, r.Depth};
   return {surface_of({r.dstMemoryType, r.dstHost, r.dstDevice, r.dstArray, r.dstPitch, r.dstHeight,
                       r.dstXInBytes, r.dstY, r.dstZ},

@@ -12,7 +12,7 @@ namespace {
 CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D& request, Waiting waiting) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     ShapedCopy shaped = shaped_copy(request);
     return copy(found, shaped.to, shaped.from, shaped.extent, waiting);
   });
@@ -29,7 +29,7 @@ CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D* request, Waiting waiting)
 CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER* request, Waiting waiting) {
   return initialised([&] {
     working_context();
-    require_value(request != nullptr);
+    check_value(request != nullptr);
     if (request->srcContext != nullptr) living_context(request->srcContext);
     if (request->dstContext != nullptr) living_context(request->dstContext);
     CUDA_MEMCPY3D plain = {};

@@ -156,7 +156,7 @@ bool is_device(CUdevice ordinal) {
 }
 
 Device& find_device(CUdevice ordinal) {
-  require(is_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
+  check_that(is_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   return *Process::instance().devices[static_cast<std::size_t>(ordinal)];
 }
 

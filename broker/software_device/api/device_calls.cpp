@@ -17,7 +17,7 @@ namespace {
 // "ctxbroker software", then the ordinal: the same in every process.
 void write_uuid(CUuuid* uuid, CUdevice ordinal) {
   find_device(ordinal);
-  require_value(uuid != nullptr);
+  check_value(uuid != nullptr);
   std::memcpy(uuid->bytes, "ctxbroker softw", 15);
   uuid->bytes[15] = static_cast<char>(ordinal);
 }
@@ -27,7 +27,7 @@ void write_uuid(CUuuid* uuid, CUdevice ordinal) {
 CTXB_EXPORT CUresult cuDeviceGetCount(int* count) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(count != nullptr);
+    check_value(count != nullptr);
     *count = static_cast<int>(Process::instance().devices.size());
   });
 }
@@ -35,7 +35,7 @@ CTXB_EXPORT CUresult cuDeviceGetCount(int* count) {
 CTXB_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(device != nullptr);
+    check_value(device != nullptr);
     *device = find_device(ordinal).ordinal;
   });
 }
@@ -44,7 +44,7 @@ CTXB_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     const Device& found = find_device(device);
-    require_value(name != nullptr && length > 0);
+    check_value(name != nullptr && length > 0);
     // NVIDIA's driver writes 64 bytes, with zeros behind the name, or as many as fit.
     char all[64] = {};
     const auto written = std::min(sizeof all, static_cast<std::size_t>(length));
@@ -66,7 +66,7 @@ CTXB_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
 CTXB_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(bytes != nullptr);
+    check_value(bytes != nullptr);
     *bytes = find_device(device).settings.memory;
   });
 }
@@ -74,7 +74,7 @@ CTXB_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
 CTXB_EXPORT CUresult cuDeviceTotalMem(unsigned int* bytes, CUdevice device) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(bytes != nullptr);
+    check_value(bytes != nullptr);
     *bytes =
         static_cast<unsigned>(std::min<std::size_t>(find_device(device).settings.memory, UINT_MAX));
   });
@@ -84,9 +84,9 @@ CTXB_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribu
                                           CUdevice device) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(value != nullptr);
+    check_value(value != nullptr);
     auto found = device_attribute(find_device(device), static_cast<int>(attribute));
-    require_value(found.has_value());
+    check_value(found.has_value());
     *value = *found;
   });
 }
@@ -95,7 +95,7 @@ CTXB_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice 
   CTXB_COUNT_CALL();
   return initialised([&] {
     find_device(device);
-    require_value(major != nullptr && minor != nullptr);
+    check_value(major != nullptr && minor != nullptr);
     *major = compute_capability() / 10;
     *minor = compute_capability() % 10;
   });
@@ -105,7 +105,7 @@ CTXB_EXPORT CUresult cuDeviceGetProperties(CUdevprop* properties, CUdevice devic
   CTXB_COUNT_CALL();
   return initialised([&] {
     find_device(device);
-    require_value(properties != nullptr);
+    check_value(properties != nullptr);
     *properties = {};
     properties->maxThreadsPerBlock = device_limits::max_threads;
     for (int i = 0; i < 3; ++i) {
@@ -130,7 +130,7 @@ CTXB_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device
     int written =
         std::snprintf(id, sizeof id, "%04x:%02x:%02x.0", static_cast<unsigned>(pci_domain),
                       static_cast<unsigned>(pci_bus), static_cast<unsigned>(device));
-    require_value(text != nullptr && length > written);
+    check_value(text != nullptr && length > written);
     std::memcpy(text, id, static_cast<std::size_t>(written) + 1);
   });
 }
@@ -138,7 +138,7 @@ CTXB_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device
 CTXB_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(device != nullptr && text != nullptr);
+    check_value(device != nullptr && text != nullptr);
     unsigned domain = 0, bus = 0, slot = 0, function = 0;
     int count =
         std::sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function);  // NOLINT(cert-err34-c)
@@ -146,8 +146,8 @@ CTXB_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
       domain = 0;
       count = std::sscanf(text, "%x:%x.%x", &bus, &slot, &function);  // NOLINT(cert-err34-c)
     }
-    require_value(count >= 3);
-    require(domain == pci_domain && bus == pci_bus && function == 0, CUDA_ERROR_INVALID_DEVICE);
+    check_value(count >= 3);
+    check_that(domain == pci_domain && bus == pci_bus && function == 0, CUDA_ERROR_INVALID_DEVICE);
     *device = find_device(static_cast<CUdevice>(slot)).ordinal;
   });
 }
@@ -157,7 +157,7 @@ CTXB_EXPORT CUresult cuDeviceGetExecAffinitySupport(int* supported, CUexecAffini
   CTXB_COUNT_CALL();
   return initialised([&] {
     find_device(device);
-    require_value(supported != nullptr && type >= 0 && type < CU_EXEC_AFFINITY_TYPE_MAX);
+    check_value(supported != nullptr && type >= 0 && type < CU_EXEC_AFFINITY_TYPE_MAX);
     *supported = 0;
   });
 }

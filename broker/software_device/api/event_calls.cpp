@@ -36,13 +36,13 @@ void enqueue_record(const std::shared_ptr<Stream>& stream, Event& event,
 CUresult record(CUevent event, CUstream stream, unsigned flags) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     // CU_EVENT_RECORD_EXTERNAL means something only while a graph is captured.
-    require_value((flags & ~unsigned(CU_EVENT_RECORD_EXTERNAL)) == 0);
+    check_value((flags & ~unsigned(CU_EVENT_RECORD_EXTERNAL)) == 0);
     std::shared_ptr<Event> recorded = find_event(event);
-    require(&recorded->context == &found->context.owner, CUDA_ERROR_INVALID_HANDLE);
+    check_that(&recorded->context == &found->context.owner, CUDA_ERROR_INVALID_HANDLE);
     if (capture_record(found, recorded, flags != 0)) return;
-    require(flags == 0, CUDA_ERROR_ILLEGAL_STATE);
+    check_that(flags == 0, CUDA_ERROR_ILLEGAL_STATE);
     enqueue_record(found, *recorded, recorded->new_record());
   });
 }
@@ -50,7 +50,7 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
 // An event that stands for all work that the context has now.
 void record_context(Context& context, CUevent event) {
   std::shared_ptr<Event> recorded = find_event(event);
-  require(&recorded->context == &context.owner, CUDA_ERROR_INVALID_HANDLE);
+  check_that(&recorded->context == &context.owner, CUDA_ERROR_INVALID_HANDLE);
   refuse_waiting(context);
   Executor& executor = context.device.executor;
   std::shared_ptr<Command> point = recorded->new_record();
@@ -73,22 +73,22 @@ void wait_in_context(Context& context, CUevent event) {
 
 // cuCtxRecordEvent and cuCtxWaitEvent take no null for the current context.
 [[maybe_unused]] Context& named_context(CUcontext handle) {
-  require(handle != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+  check_that(handle != nullptr, CUDA_ERROR_INVALID_CONTEXT);
   return living_context(handle);
 }
 
 CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
   return working([&] {
-    require_value(milliseconds != nullptr);
+    check_value(milliseconds != nullptr);
     std::shared_ptr<Event> events[] = {find_event(start), find_event(end)};
     std::shared_ptr<Command> points[2];
     for (int i = 0; i < 2; ++i) {
       refuse_captured(*events[i]);
       points[i] = events[i]->latest();
-      require(points[i] != nullptr && (events[i]->flags & CU_EVENT_DISABLE_TIMING) == 0,
-              CUDA_ERROR_INVALID_HANDLE);
+      check_that(points[i] != nullptr && (events[i]->flags & CU_EVENT_DISABLE_TIMING) == 0,
+                 CUDA_ERROR_INVALID_HANDLE);
     }
-    require(&events[0]->context == &events[1]->context, CUDA_ERROR_INVALID_HANDLE);
+    check_that(&events[0]->context == &events[1]->context, CUDA_ERROR_INVALID_HANDLE);
     if (!points[0]->done || !points[1]->done) return CUDA_ERROR_NOT_READY;
     std::chrono::duration<float, std::milli> time = points[1]->finished_at - points[0]->finished_at;
     *milliseconds = time.count();
@@ -103,17 +103,16 @@ CTXB_EXPORT CUresult cuEventCreate(CUevent* event, unsigned int flags) {
   return initialised([&] {
     Context& context = working_owner();
     constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
-    require((flags & ~(known | CU_EVENT_INTERPROCESS)) == 0, CUDA_ERROR_INVALID_VALUE);
-    require_value(event != nullptr);
+    check_that((flags & ~(known | CU_EVENT_INTERPROCESS)) == 0, CUDA_ERROR_INVALID_VALUE);
+    check_value(event != nullptr);
     std::shared_ptr<SharedRecord> shared;
     if ((flags & CU_EVENT_INTERPROCESS) != 0) {
-      require_value((flags & CU_EVENT_DISABLE_TIMING) != 0);
+      check_value((flags & CU_EVENT_DISABLE_TIMING) != 0);
       shared = std::make_shared<SharedRecord>(
           std::make_shared<SharedFile>(context.device.ordinal, SharedRecord::bytes));
     }
     *event = Process::instance().events.insert(
-        std::make_shared<Event>(context, flags, std::move(shared)),
-        [&] { context.require_alive(); });
+        std::make_shared<Event>(context, flags, std::move(shared)), [&] { context.check_alive(); });
   });
 }
 

@@ -18,7 +18,7 @@ CTXB_EXPORT CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribu
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
-    require_value(value != nullptr);
+    check_value(value != nullptr);
     *value = found->attribute(attribute);
   });
 }
@@ -38,8 +38,8 @@ CTXB_EXPORT CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfi
   CTXB_COUNT_CALL();
   return working([&] {
     find_function(function);  // the bank size is fixed
-    require_value(config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE &&
-                  config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE);
+    check_value(config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE &&
+                config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE);
   });
 }
 
@@ -47,9 +47,9 @@ CTXB_EXPORT CUresult cuFuncGetModule(CUmodule* module, CUfunction function) {
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
-    require_value(module != nullptr);
+    check_value(module != nullptr);
     std::shared_ptr<Module> of = found->module.lock();
-    require(of != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    check_that(of != nullptr, CUDA_ERROR_INVALID_HANDLE);
     *module = of->handle;
   });
 }
@@ -58,7 +58,7 @@ CTXB_EXPORT CUresult cuFuncGetName(const char** name, CUfunction function) {
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
-    require_value(name != nullptr);
+    check_value(name != nullptr);
     *name = found->kernel.name.c_str();  // the module's, and valid as long as it is loaded
   });
 }
@@ -73,7 +73,7 @@ CTXB_EXPORT CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction fu
   CTXB_COUNT_CALL();
   return working([&] {
     find_function(function);
-    require_value(state != nullptr);
+    check_value(state != nullptr);
     *state = CU_FUNCTION_LOADING_STATE_LOADED;
   });
 }

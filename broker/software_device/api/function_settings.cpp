@@ -56,31 +56,31 @@ int ConfiguredKernel::attribute(CUfunction_attribute which) const {
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
       return carveout();
     default:
-      require_value(which >= 0 && which < CU_FUNC_ATTRIBUTE_MAX);
+      check_value(which >= 0 && which < CU_FUNC_ATTRIBUTE_MAX);
       return 0;  // no cache mode, no clusters
   }
 }
 
 void ConfiguredKernel::set_attribute(CUfunction_attribute which, int value) {
   if (which == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-    require_value(value >= 0 && static_cast<unsigned>(value) + kernel.static_shared_bytes <=
-                                    device_limits::shared_per_block_optin);
+    check_value(value >= 0 && static_cast<unsigned>(value) + kernel.static_shared_bytes <=
+                                  device_limits::shared_per_block_optin);
     settings.max_dynamic_shared = value;
   } else {
-    require_value(which == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT && value >= -1 &&
-                  value <= 100);
+    check_value(which == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT && value >= -1 &&
+                value <= 100);
     settings.carveout = value;  // shared memory and cache are not one memory here: only noted
   }
 }
 
 void ConfiguredKernel::set_cache_config(CUfunc_cache config) {
-  require_value(config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL);
+  check_value(config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL);
   settings.cache_config = config;
 }
 
 void ConfiguredKernel::parameter_info(std::size_t index, std::size_t* offset,
                                       std::size_t* bytes) const {
-  require_value(offset != nullptr && index < kernel.parameters.size());
+  check_value(offset != nullptr && index < kernel.parameters.size());
   *offset = kernel.parameters[index].offset;
   if (bytes != nullptr) *bytes = kernel.parameters[index].size;
 }

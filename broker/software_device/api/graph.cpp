@@ -40,21 +40,21 @@ void change_memory(const GraphExec& exec) {
         allocated.push_back(operation.memory->address());
       }
       if (operation.freed != 0) {
-        free_graph_memory(*memory.require_range(operation.freed, 1));
+        free_graph_memory(*memory.check_range(operation.freed, 1));
         std::erase(allocated, operation.freed);
       }
     }
   } catch (...) {
-    for (CUdeviceptr address : allocated) free_graph_memory(*memory.require_range(address, 1));
+    for (CUdeviceptr address : allocated) free_graph_memory(*memory.check_range(address, 1));
     throw;
   }
 }
 
 // What must hold when it is launched, not only when it was described.
 void check_step(const Operation& operation, const Stream& stream) {
-  require(operation.device == nullptr || operation.device == &stream.context.device,
-          CUDA_ERROR_NOT_SUPPORTED);
-  if (operation.kernel != nullptr) require_loaded(*operation.kernel);
+  check_that(operation.device == nullptr || operation.device == &stream.context.device,
+             CUDA_ERROR_NOT_SUPPORTED);
+  if (operation.kernel != nullptr) check_loaded(*operation.kernel);
 }
 
 std::shared_ptr<Command> command_of(const Operation& operation,
@@ -90,9 +90,9 @@ std::shared_ptr<GraphExec> find_exec(CUgraphExec handle) {
 std::shared_ptr<GraphNode> add_node(const std::shared_ptr<Graph>& graph, Operation operation,
                                     std::vector<std::shared_ptr<GraphNode>> after) {
   for (std::size_t i = 0; i < after.size(); ++i) {
-    require_value(after[i]->graph.lock() == graph);
-    require_value(std::find(after.begin(), after.begin() + static_cast<std::ptrdiff_t>(i),
-                            after[i]) == after.begin() + static_cast<std::ptrdiff_t>(i));
+    check_value(after[i]->graph.lock() == graph);
+    check_value(std::find(after.begin(), after.begin() + static_cast<std::ptrdiff_t>(i),
+                          after[i]) == after.begin() + static_cast<std::ptrdiff_t>(i));
   }
   auto node = std::make_shared<GraphNode>();
   node->graph = graph;
@@ -125,18 +125,18 @@ std::vector<std::shared_ptr<GraphNode>> in_order(const Graph& graph) {
   for (std::size_t i = 0; i < order.size(); ++i)
     for (const auto& node : next[order[i].get()])
       if (--missing[node.get()] == 0) order.push_back(node);
-  require_value(order.size() == graph.nodes.size());
+  check_value(order.size() == graph.nodes.size());
   return order;
 }
 
-void require_plain(const CUgraphEdgeData* edges, std::size_t count) {
+void check_plain(const CUgraphEdgeData* edges, std::size_t count) {
   for (std::size_t i = 0; edges != nullptr && i < count; ++i)
     if (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0)
       refuse("an edge of a graph with a port or a type");
 }
 
 Operation allocation(Device& device, std::size_t bytes) {
-  require_value(bytes != 0);
+  check_value(bytes != 0);
   Operation operation;
   operation.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
   operation.device = &device;
@@ -146,7 +146,7 @@ Operation allocation(Device& device, std::size_t bytes) {
 
 Operation freeing(CUdeviceptr address) {
   std::shared_ptr<Block> block = Process::instance().memory.find(address);
-  require_value(block != nullptr && block->begin == address && block->kind == Block::Kind::graph);
+  check_value(block != nullptr && block->begin == address && block->kind == Block::Kind::graph);
   Operation operation;
   operation.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
   operation.freed = address;

@@ -83,7 +83,7 @@ std::shared_ptr<GraphNode> add_node(const std::shared_ptr<Graph>& graph, Operati
                                     std::vector<std::shared_ptr<GraphNode>> after);
 // Edges that say more than that they are: only between kernels that the software device has not.
 // CUDA_ERROR_NOT_SUPPORTED.
-void require_plain(const CUgraphEdgeData* edges, std::size_t count);
+void check_plain(const CUgraphEdgeData* edges, std::size_t count);
 // With graphs_mutex() held: takes a graph and its nodes out of the process's tables.
 void forget_graph(const std::shared_ptr<Graph>& graph);
 

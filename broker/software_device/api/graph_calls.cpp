@@ -21,7 +21,7 @@ std::shared_ptr<Graph> new_graph() {
 
 // Tells as many as fit; without a place for them, how many there are. What is left is null.
 void tell(const GraphNodes& nodes, CUgraphNode* targets, std::size_t* count) {
-  require_value(count != nullptr);
+  check_value(count != nullptr);
   if (targets == nullptr) {
     *count = nodes.size();
     return;
@@ -74,7 +74,7 @@ CUresult get_dependents(CUgraphNode node, CUgraphNode* nodes, std::size_t* count
 CUresult get_edges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, std::size_t* count) {
   return initialised([&] {
     std::shared_ptr<Graph> found = find_graph(graph);
-    require_value(count != nullptr && (from == nullptr) == (to == nullptr));
+    check_value(count != nullptr && (from == nullptr) == (to == nullptr));
     std::lock_guard lock(graphs_mutex());
     GraphNodes begins, ends;
     for (const auto& node : found->nodes)
@@ -94,13 +94,13 @@ CUresult change_edges(CUgraph graph, const CUgraphNode* from, const CUgraphNode*
                       std::size_t count, Edge change) {
   return initialised([&] {
     std::shared_ptr<Graph> found = find_graph(graph);
-    require_value(count == 0 || (from != nullptr && to != nullptr));
+    check_value(count == 0 || (from != nullptr && to != nullptr));
     std::lock_guard lock(graphs_mutex());
     for (std::size_t i = 0; i < count; ++i) {
       std::shared_ptr<GraphNode> before = find_node(from[i]), node = find_node(to[i]);
-      require_value(before->graph.lock() == found && node->graph.lock() == found);
+      check_value(before->graph.lock() == found && node->graph.lock() == found);
       auto edge = std::find(node->after.begin(), node->after.end(), before);
-      require_value((edge == node->after.end()) == (change == Edge::add) && before != node);
+      check_value((edge == node->after.end()) == (change == Edge::add) && before != node);
       if (change == Edge::add)
         node->after.push_back(before);
       else
@@ -118,11 +118,11 @@ CUgraphExec instantiate(CUgraph graph, unsigned long long flags) {
   constexpr unsigned long long known =
       CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
       CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
-  require_value((flags & ~known) == 0);
-  require((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0, CUDA_ERROR_NOT_SUPPORTED);
+  check_value((flags & ~known) == 0);
+  check_that((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0, CUDA_ERROR_NOT_SUPPORTED);
   std::shared_ptr<Graph> found = find_graph(graph);
   std::lock_guard lock(graphs_mutex());
-  require_value(!found->in_capture);
+  check_value(!found->in_capture);
   return Process::instance().graph_execs.insert(
       std::make_shared<GraphExec>(steps_of(*found), *found,
                                   (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0),
@@ -131,7 +131,7 @@ CUgraphExec instantiate(CUgraph graph, unsigned long long flags) {
 
 CUresult instantiate_plainly(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
   return working([&] {
-    require_value(exec != nullptr);
+    check_value(exec != nullptr);
     *exec = instantiate(graph, flags);
   });
 }
@@ -139,7 +139,7 @@ CUresult instantiate_plainly(CUgraphExec* exec, CUgraph graph, unsigned long lon
 CUresult instantiate_with(CUgraphExec* exec, CUgraph graph,
                           CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
   return working([&] {
-    require_value(exec != nullptr && parameters != nullptr);
+    check_value(exec != nullptr && parameters != nullptr);
     parameters->hErrNode_out = nullptr;
     parameters->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
     *exec = instantiate(graph, parameters->flags);
@@ -157,19 +157,20 @@ CUresult instantiate_with_log(CUgraphExec* exec, CUgraph graph, CUgraphNode* err
 
 CUresult update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* result) {
   return working([&] {
-    require_value(result != nullptr);
+    check_value(result != nullptr);
     *result = {};
     result->result = CU_GRAPH_EXEC_UPDATE_ERROR;
     std::shared_ptr<GraphExec> into = find_exec(exec);
     *result = update_exec(*into, *find_graph(graph));
-    require(result->result == CU_GRAPH_EXEC_UPDATE_SUCCESS, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    check_that(result->result == CU_GRAPH_EXEC_UPDATE_SUCCESS,
+               CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
   });
 }
 
 CUresult launch(CUgraphExec exec, CUstream stream) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     launch_graph(find_exec(exec), found);
   });
 }
@@ -178,7 +179,7 @@ CUresult launch(CUgraphExec exec, CUstream stream) {
 CUresult upload(CUgraphExec exec, CUstream stream) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     find_exec(exec);
   });
 }
@@ -188,7 +189,7 @@ CUresult upload(CUgraphExec exec, CUstream stream) {
 CTXB_EXPORT CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(graph != nullptr && flags == 0);
+    check_value(graph != nullptr && flags == 0);
     *graph = new_graph()->handle;
   });
 }
@@ -198,7 +199,7 @@ CTXB_EXPORT CUresult cuGraphDestroy(CUgraph graph) {
   return initialised([&] {
     std::shared_ptr<Graph> found = find_graph(graph);
     std::lock_guard lock(graphs_mutex());
-    require_value(!found->in_capture);
+    check_value(!found->in_capture);
     forget_graph(found);
   });
 }
@@ -206,13 +207,13 @@ CTXB_EXPORT CUresult cuGraphDestroy(CUgraph graph) {
 CTXB_EXPORT CUresult cuGraphClone(CUgraph* clone, CUgraph graph) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(clone != nullptr);
+    check_value(clone != nullptr);
     std::shared_ptr<Graph> found = find_graph(graph);
     std::lock_guard lock(graphs_mutex());
     GraphNodes order = in_order(*found);
     for (const auto& node : order)
-      require(node->operation.memory == nullptr && node->operation.freed == 0,
-              CUDA_ERROR_NOT_SUPPORTED);
+      check_that(node->operation.memory == nullptr && node->operation.freed == 0,
+                 CUDA_ERROR_NOT_SUPPORTED);
     auto copy = std::make_shared<Graph>(*found);
     copy->nodes.clear();
     copy->in_capture = false;
@@ -233,7 +234,7 @@ CTXB_EXPORT CUresult cuGraphDestroyNode(CUgraphNode node) {
     std::shared_ptr<GraphNode> found = find_node(node);
     std::lock_guard lock(graphs_mutex());
     std::shared_ptr<Graph> graph = found->graph.lock();
-    require_value(graph != nullptr && !graph->in_capture);
+    check_value(graph != nullptr && !graph->in_capture);
     for (const auto& other : graph->nodes) std::erase(other->after, found);
     std::erase(graph->nodes, found);
     Process::instance().graph_nodes.take(node);
@@ -295,7 +296,7 @@ CTXB_EXPORT CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode*
                                                const CUgraphNode* to, const CUgraphEdgeData* edges,
                                                std::size_t count) {
   CTXB_COUNT_CALL();
-  CUresult status = at_any_time([&] { require_plain(edges, count); });
+  CUresult status = at_any_time([&] { check_plain(edges, count); });
   return status != CUDA_SUCCESS ? status : change_edges(graph, from, to, count, Edge::add);
 }
 CTXB_EXPORT CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode* from,
@@ -307,7 +308,7 @@ CTXB_EXPORT CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNo
                                                   const CUgraphNode* to,
                                                   const CUgraphEdgeData* edges, std::size_t count) {
   CTXB_COUNT_CALL();
-  CUresult status = at_any_time([&] { require_plain(edges, count); });
+  CUresult status = at_any_time([&] { check_plain(edges, count); });
   return status != CUDA_SUCCESS ? status : change_edges(graph, from, to, count, Edge::remove);
 }
 

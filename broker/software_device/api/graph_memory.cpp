@@ -93,10 +93,10 @@ void GraphMemory::allocate(bool again) {
   Book& book = Book::one();
   std::lock_guard lock(book.mutex);
   State& state = state_of(*block_);
-  if (state.allocated) return require_value(again);
+  if (state.allocated) return check_value(again);
   GraphMemoryFigures& figures = book.figures[&state.device];
   if (!state.reserved) {
-    require(state.device.reserve(state.bytes), CUDA_ERROR_OUT_OF_MEMORY);
+    check_that(state.device.reserve(state.bytes), CUDA_ERROR_OUT_OF_MEMORY);
     state.reserved = true;
     figures.reserved += state.bytes;
     figures.reserved_high = std::max(figures.reserved_high, figures.reserved);
@@ -107,13 +107,13 @@ void GraphMemory::allocate(bool again) {
 }
 
 void free_graph_memory(const Block& block) {
-  require_value(block.kind == Block::Kind::graph);
+  check_value(block.kind == Block::Kind::graph);
   bool ends = false;
   {
     Book& book = Book::one();
     std::lock_guard lock(book.mutex);
     State& state = state_of(block);
-    require_value(state.allocated);
+    check_value(state.allocated);
     state.allocated = false;
     book.figures[&state.device].used -= state.bytes;
     ends = !state.has_node;

@@ -24,8 +24,8 @@ struct Dependencies {
 CUresult add(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
              const std::function<Operation()>& make) {
   return working([&] {
-    require_value(node != nullptr);
-    require_value(dependencies.count == 0 || dependencies.nodes != nullptr);
+    check_value(node != nullptr);
+    check_value(dependencies.count == 0 || dependencies.nodes != nullptr);
     std::shared_ptr<Graph> found = find_graph(graph);
     std::vector<std::shared_ptr<GraphNode>> after;
     for (std::size_t i = 0; i < dependencies.count; ++i)
@@ -51,7 +51,7 @@ Context& context_of(const CUDA_KERNEL_NODE_PARAMS_v2& p) {
 
 // `before`: what the node did until now, or null; a cooperative launch stays one.
 Operation kernel_operation(const CUDA_KERNEL_NODE_PARAMS_v2& p, const Operation* before = nullptr) {
-  require_value(p.func != nullptr || p.kern != nullptr);
+  check_value(p.func != nullptr || p.kern != nullptr);
   Operation operation;
   operation.type = CU_GRAPH_NODE_TYPE_KERNEL;
   operation.kind = Command::Kind::kernel;
@@ -72,20 +72,20 @@ Operation kernel_operation(const CUDA_KERNEL_NODE_PARAMS_v2& p, const Operation*
 
 std::shared_ptr<GraphNode> find_kernel_node(CUgraphNode node) {
   std::shared_ptr<GraphNode> found = find_node(node);
-  require_value(found->operation.type == CU_GRAPH_NODE_TYPE_KERNEL);
+  check_value(found->operation.type == CU_GRAPH_NODE_TYPE_KERNEL);
   return found;
 }
 
 // A graph does not move a kernel to another context.
-void require_same_context(const Operation& before, const Operation& now) {
-  require_value(&before.kernel->function->context == &now.kernel->function->context);
+void check_same_context(const Operation& before, const Operation& now) {
+  check_value(&before.kernel->function->context == &now.kernel->function->context);
 }
 
 void set_in_node(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2& parameters) {
   std::shared_ptr<GraphNode> found = find_kernel_node(node);
   Operation operation = kernel_operation(parameters, &found->operation);
   std::lock_guard lock(graphs_mutex());
-  require_same_context(found->operation, operation);
+  check_same_context(found->operation, operation);
   found->operation = std::move(operation);
   found->parameters.clear();
 }
@@ -94,7 +94,7 @@ void set_in_node(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2& parameters)
 GraphExec::Step& find_step(GraphExec& exec, CUgraphNode node) {
   auto step = std::find_if(exec.steps.begin(), exec.steps.end(),
                            [&](const GraphExec::Step& one) { return one.node == node; });
-  require_value(step != exec.steps.end());
+  check_value(step != exec.steps.end());
   return *step;
 }
 
@@ -103,7 +103,7 @@ void set_in_exec(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARA
   Operation operation = kernel_operation(parameters, &find_kernel_node(node)->operation);
   std::lock_guard lock(found->mutex);
   GraphExec::Step& step = find_step(*found, node);
-  require_same_context(step.operation, operation);
+  check_same_context(step.operation, operation);
   step.operation = std::move(operation);
 }
 
@@ -111,7 +111,7 @@ void set_in_exec(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARA
 template <class Parameters>
 CUresult get_parameters(CUgraphNode node, Parameters* parameters) {
   return initialised([&] {
-    require_value(parameters != nullptr);
+    check_value(parameters != nullptr);
     std::shared_ptr<GraphNode> found = find_kernel_node(node);
     std::lock_guard lock(graphs_mutex());
     const KernelCall& call = *found->operation.kernel;
@@ -133,7 +133,7 @@ CUresult get_parameters(CUgraphNode node, Parameters* parameters) {
 
 template <class Parameters>
 const Parameters& given(const Parameters* parameters) {
-  require_value(parameters != nullptr);
+  check_value(parameters != nullptr);
   return *parameters;
 }
 
@@ -147,8 +147,8 @@ Operation copy_operation(const CUDA_MEMCPY3D& parameters, CUcontext context) {
 }
 
 Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& p, CUcontext context) {
-  require_value(p.elementSize == 1 || p.elementSize == 2 || p.elementSize == 4);
-  require_value(p.width != 0 && p.height != 0 && p.width <= SIZE_MAX / p.elementSize);
+  check_value(p.elementSize == 1 || p.elementSize == 2 || p.elementSize == 4);
+  check_value(p.width != 0 && p.height != 0 && p.width <= SIZE_MAX / p.elementSize);
   Operation operation;
   operation.type = CU_GRAPH_NODE_TYPE_MEMSET;
   operation.kind = Command::Kind::transfer;
@@ -159,7 +159,7 @@ Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& p, CUcontext context) {
 }
 
 Operation host_operation(const CUDA_HOST_NODE_PARAMS& parameters) {
-  require_value(parameters.fn != nullptr);
+  check_value(parameters.fn != nullptr);
   Operation operation;
   operation.type = CU_GRAPH_NODE_TYPE_HOST;
   operation.kind = Command::Kind::host_function;
@@ -173,7 +173,7 @@ Operation host_operation(const CUDA_HOST_NODE_PARAMS& parameters) {
 
 std::shared_ptr<GraphNode> find_host_node(CUgraphNode node) {
   std::shared_ptr<GraphNode> found = find_node(node);
-  require_value(found->operation.type == CU_GRAPH_NODE_TYPE_HOST);
+  check_value(found->operation.type == CU_GRAPH_NODE_TYPE_HOST);
   return found;
 }
 
@@ -187,9 +187,9 @@ Operation event_operation(CUevent event, CUgraphNodeType type) {
 // The address is the node's answer.
 Operation allocation_operation(const CUmemPoolProps& properties, std::size_t bytes,
                                CUdeviceptr& address) {
-  require_value(properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
-                properties.handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
-                properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+  check_value(properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+              properties.handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+              properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
   Operation operation = allocation(find_device(properties.location.id), bytes);
   address = operation.memory->address();
   return operation;
@@ -213,8 +213,8 @@ const char* name_of(CUgraphNodeType type) {
 
 // Of any type, as cuGraphAddNode takes it.
 Operation any_operation(CUgraphNodeParams& p) {
-  require_value(p.reserved0[0] == 0 && p.reserved0[1] == 0 && p.reserved0[2] == 0 &&
-                p.reserved2 == 0);
+  check_value(p.reserved0[0] == 0 && p.reserved0[1] == 0 && p.reserved0[2] == 0 &&
+              p.reserved2 == 0);
   switch (static_cast<int>(p.type)) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
       const CUDA_KERNEL_NODE_PARAMS_v3& k = p.kernel;
@@ -223,7 +223,7 @@ Operation any_operation(CUgraphNodeParams& p) {
                                k.ctx});
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-      require_value(p.memcpy.flags == 0);
+      check_value(p.memcpy.flags == 0);
       return copy_operation(p.memcpy.copyParams, p.memcpy.copyCtx);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
       const CUDA_MEMSET_NODE_PARAMS_v2& m = p.memset;
@@ -249,8 +249,8 @@ Operation any_operation(CUgraphNodeParams& p) {
 CUresult add_any(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                  const CUgraphEdgeData* edges, CUgraphNodeParams* parameters) {
   return add(node, graph, dependencies, [&] {
-    require_value(parameters != nullptr);
-    require_plain(edges, dependencies.count);
+    check_value(parameters != nullptr);
+    check_plain(edges, dependencies.count);
     return any_operation(*parameters);
   });
 }
@@ -327,7 +327,7 @@ CTXB_EXPORT CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph,
 CTXB_EXPORT CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* parameters) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(parameters != nullptr);
+    check_value(parameters != nullptr);
     std::shared_ptr<GraphNode> found = find_host_node(node);
     std::lock_guard lock(graphs_mutex());
     *parameters = found->operation.host;
@@ -412,7 +412,7 @@ CTXB_EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node,
     std::shared_ptr<GraphNode> found = find_node(node);
     std::lock_guard lock(graphs_mutex());
     const std::shared_ptr<GraphMemory>& memory = found->operation.memory;
-    require_value(parameters != nullptr && memory != nullptr);
+    check_value(parameters != nullptr && memory != nullptr);
     *parameters = {};
     parameters->poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     parameters->poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -426,7 +426,7 @@ CTXB_EXPORT CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* 
   return initialised([&] {
     std::shared_ptr<GraphNode> found = find_node(node);
     std::lock_guard lock(graphs_mutex());
-    require_value(address != nullptr && found->operation.freed != 0);
+    check_value(address != nullptr && found->operation.freed != 0);
     *address = found->operation.freed;
   });
 }
@@ -435,7 +435,7 @@ CTXB_EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type)
   CTXB_COUNT_CALL();
   return initialised([&] {
     std::shared_ptr<GraphNode> found = find_node(node);
-    require_value(type != nullptr);
+    check_value(type != nullptr);
     std::lock_guard lock(graphs_mutex());
     *type = found->operation.type;
   });

@@ -18,7 +18,7 @@ CUcontext context_handle(CUgreenCtx handle) noexcept {
 // Dead or alive.
 Context& any_green(CUgreenCtx handle) {
   Context* context = Process::instance().contexts.find(context_handle(handle));
-  require(context != nullptr && context->kind == ContextKind::green, CUDA_ERROR_INVALID_CONTEXT);
+  check_that(context != nullptr && context->kind == ContextKind::green, CUDA_ERROR_INVALID_CONTEXT);
   return *context;
 }
 
@@ -26,7 +26,7 @@ Context& any_green(CUgreenCtx handle) {
 
 Context& living_green(CUgreenCtx handle) {
   Context& context = any_green(handle);
-  context.require_alive();
+  context.check_alive();
   return context;
 }
 
@@ -55,9 +55,9 @@ CTXB_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc descr
   CTXB_COUNT_CALL();
   return working([&] {
     Device& found = find_device(device);
-    require_value(green != nullptr && flags == CU_GREEN_CTX_DEFAULT_STREAM);
+    check_value(green != nullptr && flags == CU_GREEN_CTX_DEFAULT_STREAM);
     auto resource = Process::instance().descriptors.find(descriptor);
-    require_value(resource.has_value() && resource->device == device);
+    check_value(resource.has_value() && resource->device == device);
     if (Context* const primary = found.primary()) wait_for_kernels(*primary);
     *green = reinterpret_cast<CUgreenCtx>(found.create_green(resource->members).handle);
   });
@@ -75,7 +75,7 @@ CTXB_EXPORT CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     Context& found = living_green(green);
-    require_value(context != nullptr);
+    check_value(context != nullptr);
     found.converted = true;
     *context = found.handle;
   });
@@ -85,7 +85,7 @@ CTXB_EXPORT CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
 CTXB_EXPORT CUresult cuGreenCtxGetId(CUgreenCtx green, unsigned long long* id) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(id != nullptr);
+    check_value(id != nullptr);
     CUcontext current = context_stack::top();
     *id = living_green(green != nullptr ? green : reinterpret_cast<CUgreenCtx>(current)).id;
   });

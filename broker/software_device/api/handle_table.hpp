@@ -69,7 +69,7 @@ class HandleTable {
   std::shared_ptr<T> find(Handle handle) const {
     std::shared_lock lock(mutex_);
     auto found = objects_.find(handle);
-    require(found != objects_.end(), CUDA_ERROR_INVALID_HANDLE);
+    check_that(found != objects_.end(), CUDA_ERROR_INVALID_HANDLE);
     return found->second;
   }
 
@@ -77,7 +77,7 @@ class HandleTable {
   std::shared_ptr<T> take(Handle handle) {
     std::unique_lock lock(mutex_);
     auto found = objects_.find(handle);
-    require(found != objects_.end(), CUDA_ERROR_INVALID_HANDLE);
+    check_that(found != objects_.end(), CUDA_ERROR_INVALID_HANDLE);
     std::shared_ptr<T> object = std::move(found->second);
     objects_.erase(found);
     return object;

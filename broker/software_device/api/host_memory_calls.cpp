@@ -19,7 +19,7 @@ CUresult allocate(void** pointer, std::size_t bytes, unsigned flags) {
     refuse_unsafe();
     constexpr unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    require_value(pointer != nullptr && (flags & ~known) == 0);
+    check_value(pointer != nullptr && (flags & ~known) == 0);
     *pointer = nullptr;
     if (bytes == 0) return;
     auto block = Process::instance().memory.allocate(Block::Kind::pinned, context, bytes,
@@ -34,7 +34,7 @@ CUresult register_memory(void* pointer, std::size_t bytes, unsigned flags) {
     refuse_unsafe();
     constexpr unsigned known =
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
-    require_value((flags & ~known) == 0);
+    check_value((flags & ~known) == 0);
     Process::instance().memory.add_registered(context, address_of(pointer), bytes,
                                               flags | CU_MEMHOSTREGISTER_DEVICEMAP);
   });
@@ -43,14 +43,14 @@ CUresult register_memory(void* pointer, std::size_t bytes, unsigned flags) {
 // Pinned or registered memory that holds the address; CUDA_ERROR_INVALID_VALUE.
 std::shared_ptr<Block> host_block(const void* pointer) {
   std::shared_ptr<Block> block = Process::instance().memory.find(address_of(pointer));
-  require_value(block != nullptr && !block->on_device());
+  check_value(block != nullptr && !block->on_device());
   return block;
 }
 
 void remove_after_its_work(const Block& block) {
   Executor& executor = block.device.executor;
   executor.wait(executor.pending_of_family(block.context));
-  require_value(Process::instance().memory.remove(block));
+  check_value(Process::instance().memory.remove(block));
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ CTXB_EXPORT CUresult cuMemFreeHost(void* pointer) {
     refuse_unsafe();
     if (pointer == nullptr) return;
     std::shared_ptr<Block> block = host_block(pointer);
-    require_value(block->kind == Block::Kind::pinned && block->begin == address_of(pointer));
+    check_value(block->kind == Block::Kind::pinned && block->begin == address_of(pointer));
     remove_after_its_work(*block);
   });
 }
@@ -84,7 +84,7 @@ CTXB_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* po
   CTXB_COUNT_CALL();
   return initialised([&] {
     working_context();
-    require_value(address != nullptr && flags == 0);
+    check_value(address != nullptr && flags == 0);
     host_block(pointer);
     *address = address_of(pointer);
   });
@@ -93,7 +93,7 @@ CTXB_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* po
 CTXB_EXPORT CUresult cuMemHostGetFlags(unsigned int* flags, void* pointer) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(flags != nullptr);
+    check_value(flags != nullptr);
     *flags = host_block(pointer)->host_flags;
   });
 }
@@ -111,10 +111,10 @@ CTXB_EXPORT CUresult cuMemHostUnregister(void* pointer) {
   CTXB_COUNT_CALL();
   return working([&] {
     refuse_unsafe();
-    require_value(pointer != nullptr);
+    check_value(pointer != nullptr);
     std::shared_ptr<Block> block = Process::instance().memory.find(address_of(pointer));
-    require(block != nullptr, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-    require_value(block->kind == Block::Kind::registered && block->begin == address_of(pointer));
+    check_that(block != nullptr, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    check_value(block->kind == Block::Kind::registered && block->begin == address_of(pointer));
     remove_after_its_work(*block);
   });
 }

@@ -10,7 +10,7 @@ using namespace ctxbroker::software;
 CTXB_EXPORT CUresult cuInit(unsigned int flags) {
   CTXB_COUNT_CALL();
   return at_any_time([&] {
-    require_value(flags == 0);
+    check_value(flags == 0);
     CUresult status = check_failures_of_environment();
     if (status == CUDA_SUCCESS) status = Process::initialise();
     if (status == CUDA_SUCCESS) inject_tool();
@@ -21,7 +21,7 @@ CTXB_EXPORT CUresult cuInit(unsigned int flags) {
 CTXB_EXPORT CUresult cuDriverGetVersion(int* version) {
   CTXB_COUNT_CALL();
   return at_any_time([&] {
-    require_value(version != nullptr);
+    check_value(version != nullptr);
     *version = cuda_version;
   });
 }
@@ -29,19 +29,19 @@ CTXB_EXPORT CUresult cuDriverGetVersion(int* version) {
 CTXB_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
   CTXB_COUNT_CALL();
   return at_any_time([&] {
-    require_value(text != nullptr);
+    check_value(text != nullptr);
     auto found = find_error_name(error);
     *text = !found ? nullptr : found->name;
-    require_value(found.has_value());
+    check_value(found.has_value());
   });
 }
 
 CTXB_EXPORT CUresult cuGetErrorString(CUresult error, const char** text) {
   CTXB_COUNT_CALL();
   return at_any_time([&] {
-    require_value(text != nullptr);
+    check_value(text != nullptr);
     auto found = find_error_name(error);
     *text = !found ? nullptr : found->text;
-    require_value(found.has_value());
+    check_value(found.has_value());
   });
 }

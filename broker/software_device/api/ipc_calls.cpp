@@ -51,7 +51,7 @@ CUresult open_memory(CUdeviceptr* address, const CUipcMemHandle& handle, unsigne
   return initialised([&] {
     Context& context = working_owner();
     refuse_unsafe();
-    require_value(address != nullptr && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    check_value(address != nullptr && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     const auto wanted = unpacked<MemoryHandle>(handle);
     std::lock_guard lock(opening);
     if (std::shared_ptr<Block> block = find_opened(context, wanted.file)) {
@@ -60,8 +60,8 @@ CUresult open_memory(CUdeviceptr* address, const CUipcMemHandle& handle, unsigne
       return;
     }
     std::shared_ptr<SharedFile> file = SharedFile::open(wanted.file);
-    require_value(wanted.bytes != 0 && wanted.bytes <= file->bytes());
-    require(wanted.file.process != file->name().process, CUDA_ERROR_INVALID_CONTEXT);
+    check_value(wanted.bytes != 0 && wanted.bytes <= file->bytes());
+    check_that(wanted.file.process != file->name().process, CUDA_ERROR_INVALID_CONTEXT);
     find_device(file->device());
     *address = Process::instance().memory.add_opened(context, std::move(file), wanted.bytes)->begin;
   });
@@ -74,10 +74,10 @@ CTXB_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr addre
   return initialised([&] {
     working_context();
     refuse_unsafe();
-    require_value(handle != nullptr);
+    check_value(handle != nullptr);
     MemoryRegistry& memory = Process::instance().memory;
     std::shared_ptr<Block> block = memory.find(address);
-    require_value(block != nullptr && block->kind == Block::Kind::device);
+    check_value(block != nullptr && block->kind == Block::Kind::device);
     *handle = packed<MemoryHandle, CUipcMemHandle>({memory.share(*block)->name(), block->size});
   });
 }
@@ -101,8 +101,7 @@ CTXB_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     refuse_unsafe();
     MemoryRegistry& memory = Process::instance().memory;
     std::shared_ptr<Block> block = memory.find(address);
-    require_value(block != nullptr && block->begin == address &&
-                  block->kind == Block::Kind::opened);
+    check_value(block != nullptr && block->begin == address && block->kind == Block::Kind::opened);
     Executor& executor = block->device.executor;
     executor.wait(executor.pending_of_family(block->context));
     std::lock_guard lock(opening);
@@ -114,8 +113,8 @@ CTXB_EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Event> found = Process::instance().events.find(event);
-    require_value(handle != nullptr);
-    require(found->shared != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    check_value(handle != nullptr);
+    check_that(found->shared != nullptr, CUDA_ERROR_INVALID_HANDLE);
     *handle = packed<SharedFile::Name, CUipcEventHandle>(found->shared->file->name());
   });
 }
@@ -124,12 +123,12 @@ CTXB_EXPORT CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handl
   CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
-    require_value(event != nullptr);
+    check_value(event != nullptr);
     std::shared_ptr<SharedFile> file = SharedFile::open(unpacked<SharedFile::Name>(handle));
-    require(file->bytes() == SharedRecord::bytes, CUDA_ERROR_INVALID_HANDLE);
+    check_that(file->bytes() == SharedRecord::bytes, CUDA_ERROR_INVALID_HANDLE);
     *event = Process::instance().events.insert(
         std::make_shared<Event>(context, CU_EVENT_DISABLE_TIMING,
                                 std::make_shared<SharedRecord>(std::move(file))),
-        [&] { context.require_alive(); });
+        [&] { context.check_alive(); });
   });
 }

@@ -18,7 +18,7 @@ std::size_t number_in(void* slot) {
 }  // namespace
 
 JitOptions::JitOptions(unsigned count, CUjit_option* options, void** values) {
-  require_value(count == 0 || (options != nullptr && values != nullptr));
+  check_value(count == 0 || (options != nullptr && values != nullptr));
   for (unsigned i = 0; i < count; ++i) {
     switch (options[i]) {
       case CU_JIT_ERROR_LOG_BUFFER:
@@ -42,11 +42,11 @@ JitOptions::JitOptions(unsigned count, CUjit_option* options, void** values) {
         verbose_ = number_in(values[i]) != 0;
         break;
       default:  // how ptxas should optimise: nothing here does
-        require_value(static_cast<int>(options[i]) >= 0 && options[i] < CU_JIT_NUM_OPTIONS);
+        check_value(static_cast<int>(options[i]) >= 0 && options[i] < CU_JIT_NUM_OPTIONS);
     }
   }
-  require_value(error_.buffer == nullptr || error_.size_slot != nullptr);
-  require_value(info_.buffer == nullptr || info_.size_slot != nullptr);
+  check_value(error_.buffer == nullptr || error_.size_slot != nullptr);
+  check_value(info_.buffer == nullptr || info_.size_slot != nullptr);
 }
 
 void JitOptions::write(const Log& log, const std::string& text) {

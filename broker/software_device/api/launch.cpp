@@ -72,22 +72,22 @@ PackedBuffer read_extra(void** extra) {
     if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) {
       buffer.data = extra[1];
     } else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) {
-      require_value(extra[1] != nullptr);
+      check_value(extra[1] != nullptr);
       buffer.size = *static_cast<const std::size_t*>(extra[1]);
     } else {
       fail(CUDA_ERROR_INVALID_VALUE);
     }
   }
-  require_value((buffer.data != nullptr) == (buffer.size != 0));
+  check_value((buffer.data != nullptr) == (buffer.size != 0));
   return buffer;
 }
 
 std::vector<std::byte> pack_arguments(const exec::Kernel& kernel, const LaunchRequest& request) {
-  require_value(request.parameters == nullptr || request.extra == nullptr);
+  check_value(request.parameters == nullptr || request.extra == nullptr);
   std::vector<std::byte> packed(kernel.parameter_bytes);
   if (request.extra != nullptr) {
     PackedBuffer buffer = read_extra(request.extra);
-    require_value(buffer.data != nullptr || kernel.parameters.empty());
+    check_value(buffer.data != nullptr || kernel.parameters.empty());
     if (buffer.size > packed.size())
       refuse(kernel, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
              std::to_string(buffer.size) + " bytes of arguments are more than the kernel's " +
@@ -218,7 +218,7 @@ unsigned active_blocks(const Function& function, unsigned threads, std::size_t d
 std::shared_ptr<const KernelCall> make_call(const LaunchRequest& request, Context& context) {
   std::shared_ptr<Function> function = find_function(request.function, context);
   std::shared_ptr<Module> module = function->module.lock();
-  require(module != nullptr && &function->context == &context, CUDA_ERROR_INVALID_HANDLE);
+  check_that(module != nullptr && &function->context == &context, CUDA_ERROR_INVALID_HANDLE);
   check_sizes(*function, request);
   std::vector<std::byte> arguments = pack_arguments(function->kernel, request);
   std::shared_ptr<exec::DeviceHeap> heap;
@@ -232,7 +232,7 @@ std::function<CUresult()> work_of(const std::shared_ptr<const KernelCall>& call)
   return [call] { return execute(*call); };
 }
 
-void require_loaded(const KernelCall& call) {
+void check_loaded(const KernelCall& call) {
   Process::instance().functions.find(call.function->handle);
 }
 

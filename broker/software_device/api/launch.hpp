@@ -45,7 +45,7 @@ std::shared_ptr<const KernelCall> make_call(const LaunchRequest& request, Contex
 // What a command does to execute it.
 std::function<CUresult()> work_of(const std::shared_ptr<const KernelCall>& call);
 // CUDA_ERROR_INVALID_HANDLE when its module was unloaded since, or died with its context.
-void require_loaded(const KernelCall& call);
+void check_loaded(const KernelCall& call);
 
 // Checks everything, copies the arguments and enqueues. Throws Failure.
 void launch(const LaunchRequest& request);

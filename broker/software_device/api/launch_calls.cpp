@@ -23,7 +23,7 @@ void check_attribute(const CUlaunchAttribute& attribute) {
       return;
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
       const auto& size = attribute.value.clusterDim;
-      require(size.x == 1 && size.y == 1 && size.z == 1, CUDA_ERROR_NOT_SUPPORTED);
+      check_that(size.x == 1 && size.y == 1 && size.z == 1, CUDA_ERROR_NOT_SUPPORTED);
       return;
     }
     default:
@@ -42,7 +42,7 @@ bool is_cooperative(const CUlaunchConfig& config) {
 CUresult launch_config(const CUlaunchConfig* config, bool own_stream, CUfunction function,
                        void** parameters, void** extra) {
   return working([&] {
-    require_value(config != nullptr && (config->numAttrs == 0 || config->attrs != nullptr));
+    check_value(config != nullptr && (config->numAttrs == 0 || config->attrs != nullptr));
     for (unsigned i = 0; i < config->numAttrs; ++i) check_attribute(config->attrs[i]);
     launch({.function = function,
             .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},

@@ -40,7 +40,7 @@ std::shared_ptr<Library> Library::create(std::shared_ptr<const exec::Program> pr
 std::shared_ptr<Module> Library::module_in(Context& context) {
   std::unique_lock lock(mutex_);
   const auto known_module = [&] {
-    require(!unloaded_, CUDA_ERROR_INVALID_HANDLE);
+    check_that(!unloaded_, CUDA_ERROR_INVALID_HANDLE);
     std::erase_if(modules_, [](const auto& entry) { return entry.second.expired(); });
     return modules_[context.id].lock();
   };
@@ -81,7 +81,7 @@ void Library::unload() {
 
 std::shared_ptr<Function> function_in(const LibraryKernel& kernel, Context& context) {
   std::shared_ptr<Library> library = kernel.library.lock();
-  require(library != nullptr, CUDA_ERROR_INVALID_HANDLE);
+  check_that(library != nullptr, CUDA_ERROR_INVALID_HANDLE);
   std::shared_ptr<Module> module = library->module_in(context);
   auto index = static_cast<std::size_t>(&kernel.kernel - library->program->kernels.data());
   return Process::instance().functions.find(module->functions[index]);

@@ -23,10 +23,10 @@ std::shared_ptr<LibraryKernel> find_kernel(CUkernel handle) {
 
 // The image is read while it is loaded, so that preserving it is nothing to do.
 void check_options(unsigned count, const CUlibraryOption* options) {
-  require_value(count == 0 || options != nullptr);
+  check_value(count == 0 || options != nullptr);
   for (unsigned i = 0; i < count; ++i) {
-    require_value(options[i] >= 0 && options[i] < CU_LIBRARY_NUM_OPTIONS);
-    require(options[i] == CU_LIBRARY_BINARY_IS_PRESERVED, CUDA_ERROR_NOT_SUPPORTED);
+    check_value(options[i] >= 0 && options[i] < CU_LIBRARY_NUM_OPTIONS);
+    check_that(options[i] == CU_LIBRARY_BINARY_IS_PRESERVED, CUDA_ERROR_NOT_SUPPORTED);
   }
 }
 
@@ -39,7 +39,7 @@ struct LoadArguments {
 };
 
 void load(CUlibrary* library, const void* image, const LoadArguments& arguments) {
-  require_value(library != nullptr && image != nullptr);
+  check_value(library != nullptr && image != nullptr);
   check_options(arguments.count, arguments.options);
   JitOptions options(arguments.jit_count, arguments.jit_options, arguments.jit_values);
   *library = Library::create(load_program(image, options))->handle;
@@ -63,7 +63,7 @@ CTXB_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* file,
                                            unsigned int count) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(file != nullptr);
+    check_value(file != nullptr);
     std::vector<char> image = read_image_file(file);
     load(library, image.data(), {jit_options, jit_values, jit_count, options, count});
   });
@@ -78,9 +78,9 @@ CTXB_EXPORT CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, con
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Library> found = find_library(library);
-    require_value(kernel != nullptr && name != nullptr && *name != 0);
+    check_value(kernel != nullptr && name != nullptr && *name != 0);
     const exec::Kernel* wanted = found->program->find_kernel(name);
-    require(wanted != nullptr, CUDA_ERROR_NOT_FOUND);
+    check_that(wanted != nullptr, CUDA_ERROR_NOT_FOUND);
     *kernel =
         found->kernels[static_cast<std::size_t>(wanted - found->program->kernels.data())]->handle;
   });
@@ -90,7 +90,7 @@ CTXB_EXPORT CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary libr
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Library> found = find_library(library);
-    require_value(count != nullptr);
+    check_value(count != nullptr);
     *count = static_cast<unsigned>(found->kernels.size());
   });
 }
@@ -100,7 +100,7 @@ CTXB_EXPORT CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int c
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Library> found = find_library(library);
-    require_value(kernels != nullptr);
+    check_value(kernels != nullptr);
     for (std::size_t i = 0; i < count && i < found->kernels.size(); ++i)
       kernels[i] = found->kernels[i]->handle;
   });
@@ -110,7 +110,7 @@ CTXB_EXPORT CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Library> found = find_library(library);
-    require_value(module != nullptr);
+    check_value(module != nullptr);
     *module = found->module_in(working_owner())->handle;
   });
 }
@@ -120,12 +120,12 @@ CTXB_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Library> found = find_library(library);
-    require_value(name != nullptr && (address != nullptr || bytes != nullptr));
+    check_value(name != nullptr && (address != nullptr || bytes != nullptr));
     const auto& globals = found->program->globals;
     auto wanted = std::find_if(globals.begin(), globals.end(),
                                [&](const exec::GlobalVariable& one) { return one.name == name; });
     Context& context = working_owner();
-    require(wanted != globals.end(), CUDA_ERROR_NOT_FOUND);
+    check_that(wanted != globals.end(), CUDA_ERROR_NOT_FOUND);
     auto index = static_cast<std::size_t>(wanted - globals.begin());
     if (address != nullptr) *address = found->module_in(context)->global_addresses[index];
     if (bytes != nullptr) *bytes = wanted->size;
@@ -138,7 +138,7 @@ CTXB_EXPORT CUresult cuLibraryGetManaged(CUdeviceptr* address, std::size_t* byte
   CTXB_COUNT_CALL();
   return working([&] {
     find_library(library);
-    require_value(name != nullptr && (address != nullptr || bytes != nullptr));
+    check_value(name != nullptr && (address != nullptr || bytes != nullptr));
     fail(CUDA_ERROR_NOT_FOUND);
   });
 }
@@ -147,7 +147,7 @@ CTXB_EXPORT CUresult cuLibraryGetUnifiedFunction(void** function, CUlibrary libr
   CTXB_COUNT_CALL();
   return working([&] {
     find_library(library);
-    require_value(function != nullptr && symbol != nullptr);
+    check_value(function != nullptr && symbol != nullptr);
     fail(CUDA_ERROR_NOT_FOUND);
   });
 }
@@ -156,7 +156,7 @@ CTXB_EXPORT CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) 
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<LibraryKernel> found = find_kernel(kernel);
-    require_value(function != nullptr);
+    check_value(function != nullptr);
     *function = function_in(*found, working_owner())->handle;
   });
 }
@@ -166,7 +166,7 @@ CTXB_EXPORT CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attri
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<LibraryKernel> found = find_kernel(kernel);
-    require_value(value != nullptr);
+    check_value(value != nullptr);
     *value = found->on(device).attribute(attribute);
   });
 }
@@ -185,7 +185,7 @@ CTXB_EXPORT CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config
 CTXB_EXPORT CUresult cuKernelGetName(const char** name, CUkernel kernel) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(name != nullptr && kernel != nullptr);
+    check_value(name != nullptr && kernel != nullptr);
     *name = find_kernel(kernel)->kernel.name.c_str();  // valid as long as the library is loaded
   });
 }
@@ -201,9 +201,9 @@ CTXB_EXPORT CUresult cuKernelGetLibrary(CUlibrary* library, CUkernel kernel) {
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<LibraryKernel> found = find_kernel(kernel);
-    require_value(library != nullptr);
+    check_value(library != nullptr);
     std::shared_ptr<Library> of = found->library.lock();
-    require(of != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    check_that(of != nullptr, CUDA_ERROR_INVALID_HANDLE);
     *library = of->handle;
   });
 }

@@ -12,7 +12,7 @@ namespace ctxbroker::software {
 
 void Link::add(CUjitInputType type, const void* data, std::size_t bytes, std::string name) {
   std::lock_guard lock(mutex_);
-  require_value(!complete_);
+  check_value(!complete_);
   if (name.empty()) name = "<input " + std::to_string(inputs_.size() + 1) + ">";
   try {
     for (image::LinkedInput& input : read_link_input(type, data, bytes, name)) {
@@ -30,8 +30,8 @@ void Link::add(CUjitInputType type, const void* data, std::size_t bytes, std::st
 
 const std::vector<std::byte>& Link::complete() {
   std::lock_guard lock(mutex_);
-  require_value(!complete_);
-  require(failure_ == CUDA_SUCCESS, failure_);
+  check_value(!complete_);
+  check_that(failure_ == CUDA_SUCCESS, failure_);
   auto begin = std::chrono::steady_clock::now();
   JitResult result = compile_linked(inputs_);
   std::chrono::duration<float, std::milli> time = std::chrono::steady_clock::now() - begin;

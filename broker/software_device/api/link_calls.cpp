@@ -37,7 +37,7 @@ CTXB_EXPORT CUresult cuLinkCreate_v2(unsigned int count, CUjit_option* options, 
   CTXB_COUNT_CALL();
   return working([&] {
     working_context();
-    require_value(state != nullptr);
+    check_value(state != nullptr);
     auto link = std::make_shared<Link>(JitOptions(count, options, values));
     *state = Process::instance().links.insert(link, [] {});
   });
@@ -49,7 +49,7 @@ CTXB_EXPORT CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, vo
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Link> link = find_link(state);
-    require_value(is_input_type(type) && data != nullptr && bytes != 0);
+    check_value(is_input_type(type) && data != nullptr && bytes != 0);
     InputOptions{count, options, values}.check();
     link->add(type, data, bytes, name == nullptr ? std::string() : name);
   });
@@ -60,7 +60,7 @@ CTXB_EXPORT CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, co
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Link> link = find_link(state);
-    require_value(is_input_type(type) && path != nullptr);
+    check_value(is_input_type(type) && path != nullptr);
     InputOptions{count, options, values}.check();
     const std::vector<char> image = read_image_file(path);
     link->add(type, image.data(), image.size(), path);
@@ -71,7 +71,7 @@ CTXB_EXPORT CUresult cuLinkComplete(CUlinkState state, void** image, std::size_t
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Link> link = find_link(state);
-    require_value(image != nullptr);
+    check_value(image != nullptr);
     const std::vector<std::byte>& made = link->complete();
     *image = const_cast<std::byte*>(made.data());  // the driver's signature; nobody writes there
     if (bytes != nullptr) *bytes = made.size();

@@ -34,7 +34,7 @@ std::vector<char> read_image_file(const char* name) {
     fail(CUDA_ERROR_INVALID_IMAGE);
   }
   if (!reading.trouble.empty()) log_error("\"" + std::string(name) + "\" " + reading.trouble);
-  require(reading.trouble.empty(), CUDA_ERROR_FILE_NOT_FOUND);
+  check_that(reading.trouble.empty(), CUDA_ERROR_FILE_NOT_FOUND);
   std::vector<char> bytes(reading.bytes.begin(), reading.bytes.end());
   bytes.push_back(0);
   return bytes;

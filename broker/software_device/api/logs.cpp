@@ -86,7 +86,7 @@ CTXB_EXPORT CUresult cuLogsRegisterCallback(CUlogsCallback callback, void* data,
                                             CUlogsCallbackHandle* handle) {
   CTXB_COUNT_CALL();
   return at_any_time([&] {
-    require_value(callback != nullptr);
+    check_value(callback != nullptr);
     std::unique_lock lock(readers().mutex);
     std::uintptr_t key = ++readers().last;
     readers().table[key] = {callback, data};
@@ -98,7 +98,7 @@ CTXB_EXPORT CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle handle) {
   CTXB_COUNT_CALL();
   return at_any_time([&] {
     std::unique_lock lock(readers().mutex);
-    require_value(readers().table.erase(reinterpret_cast<std::uintptr_t>(handle)) == 1);
+    check_value(readers().table.erase(reinterpret_cast<std::uintptr_t>(handle)) == 1);
   });
 }
 #endif

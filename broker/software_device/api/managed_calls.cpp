@@ -22,9 +22,9 @@ struct Range {
 
 // Managed memory; CUDA_ERROR_INVALID_VALUE.
 Range managed_range(CUdeviceptr address, std::size_t bytes) {
-  require_value(bytes != 0);
-  std::shared_ptr<Block> block = Process::instance().memory.require_range(address, bytes);
-  require_value(block->advice != nullptr);
+  check_value(bytes != 0);
+  std::shared_ptr<Block> block = Process::instance().memory.check_range(address, bytes);
+  check_value(block->advice != nullptr);
   const std::size_t begin = address - block->begin;
   return {std::move(block), begin, begin + bytes};
 }
@@ -40,11 +40,11 @@ CUmemLocation checked(CUmemLocation location) {
     case CU_MEM_LOCATION_TYPE_HOST:
       return {CU_MEM_LOCATION_TYPE_HOST, 0};
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-      require_value(location.id >= 0);
+      check_value(location.id >= 0);
       return location;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT: {
       unsigned node = 0;
-      require_value(getcpu(nullptr, &node) == 0);
+      check_value(getcpu(nullptr, &node) == 0);
       return {CU_MEM_LOCATION_TYPE_HOST_NUMA, static_cast<int>(node)};
     }
     default:
@@ -66,10 +66,10 @@ CUresult advise(CUdeviceptr address, std::size_t bytes, CUmem_advise advice,
         advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
     if (by || advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION) {
       // A prefetch to such a device is CUDA_ERROR_INVALID_DEVICE.
-      require_value(location.type != CU_MEM_LOCATION_TYPE_DEVICE || is_device(location.id));
+      check_value(location.type != CU_MEM_LOCATION_TYPE_DEVICE || is_device(location.id));
       location = checked(location);
     }
-    require_value(!by || location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA);
+    check_value(!by || location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA);
     range.block->advice->advise(range.begin, range.end, advice, location);
   });
 }
@@ -83,7 +83,7 @@ struct Prefetch {
 CUresult prefetch(CUstream stream, const std::function<std::vector<Prefetch>()>& make) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     const std::vector<Prefetch> all = make();
     refuse_in_capture(*found, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     enqueue(found, std::make_shared<Command>());
@@ -95,14 +95,14 @@ CUresult prefetch(CUstream stream, const std::function<std::vector<Prefetch>()>&
 CUresult prefetch_one(CUdeviceptr address, std::size_t bytes, CUmemLocation location,
                       unsigned flags, CUstream stream) {
   return prefetch(stream, [&] {
-    require_value(flags == 0);
+    check_value(flags == 0);
     return std::vector<Prefetch>{{managed_range(address, bytes), checked(location)}};
   });
 }
 
 template <class Value>
 void give(void* target, std::size_t size, Value value) {
-  require_value(size == sizeof value);
+  check_value(size == sizeof value);
   std::memcpy(target, &value, sizeof value);
 }
 
@@ -115,7 +115,7 @@ CUdevice device_of(const CUmemLocation& location) {
 
 void tell(const ManagedAdvice::Answer& answer, CUmem_range_attribute attribute, void* target,
           std::size_t size) {
-  require_value(target != nullptr);
+  check_value(target != nullptr);
   switch (static_cast<int>(attribute)) {
     case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
       return give<int>(target, size, answer.read_mostly);
@@ -124,7 +124,7 @@ void tell(const ManagedAdvice::Answer& answer, CUmem_range_attribute attribute, 
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
       return give<int>(target, size, device_of(answer.prefetched));
     case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY: {
-      require_value(size != 0 && size % sizeof(int) == 0);
+      check_value(size != 0 && size % sizeof(int) == 0);
       std::vector<int> devices(answer.accessed_by.begin(), answer.accessed_by.end());
       devices.resize(size / sizeof(int), CU_DEVICE_INVALID);
       std::memcpy(target, devices.data(), size);
@@ -179,7 +179,7 @@ CTXB_EXPORT CUresult cuMemRangeGetAttributes(void** targets, std::size_t* sizes,
                                              CUdeviceptr address, std::size_t bytes) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(targets != nullptr && sizes != nullptr && attributes != nullptr && count != 0);
+    check_value(targets != nullptr && sizes != nullptr && attributes != nullptr && count != 0);
     const Range range = managed_range(address, bytes);
     const ManagedAdvice::Answer answer = range.block->advice->ask(range.begin, range.end);
     for (std::size_t i = 0; i < count; ++i) tell(answer, attributes[i], targets[i], sizes[i]);
@@ -197,7 +197,7 @@ struct Batch {
 
   std::vector<Range> ranges() const {
     if (addresses == nullptr || sizes == nullptr) fail(CUDA_ERROR_INVALID_VALUE);
-    require_value(count != 0 && flags == 0);
+    check_value(count != 0 && flags == 0);
     std::vector<Range> all;
     for (std::size_t i = 0; i < count; ++i) all.push_back(managed_range(addresses[i], sizes[i]));
     return all;
@@ -211,13 +211,13 @@ struct Places {
 };
 
 std::vector<Prefetch> prefetches(const Batch& batch, const Places& places) {
-  require_value(places.locations != nullptr && places.firsts != nullptr && places.count != 0 &&
-                places.count <= batch.count && places.firsts[0] == 0);
+  check_value(places.locations != nullptr && places.firsts != nullptr && places.count != 0 &&
+              places.count <= batch.count && places.firsts[0] == 0);
   std::vector<Prefetch> all;
   for (Range& range : batch.ranges()) all.push_back({std::move(range), {}});
   for (std::size_t i = 0; i < places.count; ++i) {
     const std::size_t end = i + 1 < places.count ? places.firsts[i + 1] : batch.count;
-    require_value(places.firsts[i] < end && end <= batch.count);
+    check_value(places.firsts[i] < end && end <= batch.count);
     for (std::size_t at = places.firsts[i]; at < end; ++at)
       all[at].to = checked(places.locations[i]);
   }
@@ -226,7 +226,7 @@ std::vector<Prefetch> prefetches(const Batch& batch, const Places& places) {
 
 CUresult prefetch_batch(const Batch& batch, const Places& places, CUstream stream) {
   return prefetch(stream, [&] {
-    require_value(stream != nullptr && stream != CU_STREAM_LEGACY);
+    check_value(stream != nullptr && stream != CU_STREAM_LEGACY);
     return prefetches(batch, places);
   });
 }
@@ -235,9 +235,9 @@ CUresult prefetch_batch(const Batch& batch, const Places& places, CUstream strea
 // program that reads it is noticed.
 CUresult discard(const Batch& batch, CUstream stream) {
   return initialised([&] {
-    require_value(stream != nullptr && stream != CU_STREAM_LEGACY);
+    check_value(stream != nullptr && stream != CU_STREAM_LEGACY);
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     std::vector<Range> ranges = batch.ranges();
     refuse_in_capture(*found, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     auto command = std::make_shared<Command>();

@@ -28,7 +28,7 @@ CTXB_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
   return initialised([&] {
     Context& context = working_owner();
     refuse_unsafe();
-    require_value(address != nullptr && bytes != 0);
+    check_value(address != nullptr && bytes != 0);
     *address = Process::instance().memory.allocate(Block::Kind::device, context, bytes, 0)->begin;
   });
 }
@@ -39,13 +39,13 @@ CTXB_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch
   return initialised([&] {
     Context& context = working_owner();
     refuse_unsafe();
-    require_value(address != nullptr && pitch != nullptr && width != 0 && height != 0);
-    require_value(element_bytes == 4 || element_bytes == 8 || element_bytes == 16);
+    check_value(address != nullptr && pitch != nullptr && width != 0 && height != 0);
+    check_value(element_bytes == 4 || element_bytes == 8 || element_bytes == 16);
     constexpr std::size_t unit = device_limits::alignment;
     std::size_t row = 0, bytes = 0;
-    require(!__builtin_add_overflow(width, unit - 1, &row), CUDA_ERROR_OUT_OF_MEMORY);
+    check_that(!__builtin_add_overflow(width, unit - 1, &row), CUDA_ERROR_OUT_OF_MEMORY);
     row = row / unit * unit;
-    require(!__builtin_mul_overflow(row, height, &bytes), CUDA_ERROR_OUT_OF_MEMORY);
+    check_that(!__builtin_mul_overflow(row, height, &bytes), CUDA_ERROR_OUT_OF_MEMORY);
     *address = Process::instance().memory.allocate(Block::Kind::device, context, bytes, 0)->begin;
     *pitch = row;
   });
@@ -57,8 +57,8 @@ CTXB_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes,
   return initialised([&] {
     Context& context = working_owner();
     refuse_unsafe();
-    require_value(address != nullptr && bytes != 0);
-    require_value(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
+    check_value(address != nullptr && bytes != 0);
+    check_value(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
     *address = Process::instance().memory.allocate(Block::Kind::managed, context, bytes, 0)->begin;
   });
 }
@@ -69,22 +69,22 @@ CTXB_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     if (context_stack::top() != nullptr) living_context(nullptr);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     refuse_unsafe();
     if (address == 0) return;
     MemoryRegistry& memory = Process::instance().memory;
     std::shared_ptr<Block> block = memory.find(address);
-    require_value(block != nullptr && block->begin == address);
+    check_value(block != nullptr && block->begin == address);
     if (block->kind == Block::Kind::graph) {
       block->device.executor.wait(block->device.executor.pending_everywhere());
       return free_graph_memory(*block);
     }
-    require_value(block->kind == Block::Kind::device || block->kind == Block::Kind::managed ||
-                  block->kind == Block::Kind::pooled);
-    require_value(!block->freed);
+    check_value(block->kind == Block::Kind::device || block->kind == Block::Kind::managed ||
+                block->kind == Block::Kind::pooled);
+    check_value(!block->freed);
     Executor& executor = block->device.executor;
     if (block->context != nullptr) executor.wait(executor.pending_of_family(block->context));
-    require_value(memory.remove(*block));
+    check_value(memory.remove(*block));
   });
 }
 
@@ -110,7 +110,7 @@ CTXB_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* begin, std::size_t* by
   return initialised([&] {
     working_context();
     std::shared_ptr<Block> block = Process::instance().memory.find(address);
-    require(block != nullptr, CUDA_ERROR_NOT_FOUND);
+    check_that(block != nullptr, CUDA_ERROR_NOT_FOUND);
     if (begin != nullptr) *begin = block->begin;
     if (bytes != nullptr) *bytes = block->size;
   });

@@ -51,10 +51,10 @@ MemoryPool::~MemoryPool() {
 
 void MemoryPool::take(std::size_t bytes) {
   std::lock_guard lock(mutex_);
-  require(most_ == 0 || (bytes <= most_ && used_ <= most_ - bytes), CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(most_ == 0 || (bytes <= most_ && used_ <= most_ - bytes), CUDA_ERROR_OUT_OF_MEMORY);
   if (used_ + bytes > reserved_) {
     std::size_t more = used_ + bytes - reserved_;
-    require(device.reserve(more), CUDA_ERROR_OUT_OF_MEMORY);
+    check_that(device.reserve(more), CUDA_ERROR_OUT_OF_MEMORY);
     reserved_ += more;
     reserved_high_ = std::max(reserved_high_, reserved_);
   }
@@ -77,7 +77,7 @@ void MemoryPool::release_down_to(std::size_t bytes) {
 
 std::shared_ptr<Block> MemoryPool::allocate(std::size_t bytes) {
   constexpr std::size_t unit = device_limits::alignment;
-  require(bytes <= SIZE_MAX - unit, CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(bytes <= SIZE_MAX - unit, CUDA_ERROR_OUT_OF_MEMORY);
   auto share = std::make_shared<Share>(shared_from_this(), (bytes + unit - 1) / unit * unit);
   return Process::instance().memory.allocate_charged(Block::Kind::pooled, device, bytes,
                                                      std::move(share));
@@ -122,11 +122,11 @@ void MemoryPool::set(CUmemPool_attribute which, const void* value) {
       threshold_ = read<cuuint64_t>(value);
       return;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-      require_value(read<cuuint64_t>(value) == 0);
+      check_value(read<cuuint64_t>(value) == 0);
       reserved_high_ = reserved_;
       return;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-      require_value(read<cuuint64_t>(value) == 0);
+      check_value(read<cuuint64_t>(value) == 0);
       used_high_ = used_;
       return;
     default:
@@ -135,10 +135,10 @@ void MemoryPool::set(CUmemPool_attribute which, const void* value) {
 }
 
 void MemoryPool::set_access(CUdevice accessing, CUmemAccess_flags flags) {
-  require_value(flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
-                flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  check_value(flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
+              flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   find_device(accessing);
-  require_value(accessing != device.ordinal || flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  check_value(accessing != device.ordinal || flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   std::lock_guard lock(mutex_);
   access_.resize(Process::instance().devices.size(), CU_MEM_ACCESS_FLAGS_PROT_NONE);
   access_[static_cast<std::size_t>(accessing)] = flags;

@@ -12,21 +12,21 @@ using namespace ctxbroker::software;
 namespace {
 
 void check_location(const CUmemLocation& location) {
-  require_value(location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+  check_value(location.type == CU_MEM_LOCATION_TYPE_DEVICE);
   find_device(location.id);
 }
 
 void set_pool(Device& device, CUmemoryPool pool) {
   std::shared_ptr<MemoryPool> chosen = find_pool(pool);
-  require_value(&chosen->device == &device);
+  check_value(&chosen->device == &device);
   device.set_current_pool(chosen);
 }
 
 CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool, CUstream stream) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
-    require_value(address != nullptr && bytes != 0);
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_value(address != nullptr && bytes != 0);
     std::shared_ptr<MemoryPool> from =
         pool != nullptr ? find_pool(pool) : found->context.device.current_pool();
     // In a capture it is the graph's, and takes no more than the place from the pool.
@@ -52,14 +52,14 @@ CUresult allocate_from(CUdeviceptr* address, std::size_t bytes, CUmemoryPool poo
 CUresult free_in_order(CUdeviceptr address, CUstream stream) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     if (capture_operation(*found, [&] { return freeing(address); }) || address == 0) return;
     std::shared_ptr<Block> block = Process::instance().memory.find(address);
     if (block != nullptr && block->begin == address && block->kind == Block::Kind::graph)
       return free_graph_memory(*block);
-    require_value(block != nullptr && block->begin == address &&
-                  (block->kind == Block::Kind::pooled || block->kind == Block::Kind::device));
-    require_value(!block->freed.exchange(true));
+    check_value(block != nullptr && block->begin == address &&
+                (block->kind == Block::Kind::pooled || block->kind == Block::Kind::device));
+    check_value(!block->freed.exchange(true));
     auto command = std::make_shared<Command>();
     command->kind = Command::Kind::transfer;
     command->work = [block] {
@@ -88,11 +88,11 @@ CTXB_EXPORT_PTSZ(cuMemFreeAsync, (CUdeviceptr address, CUstream stream),
 CTXB_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(pool != nullptr && properties != nullptr);
+    check_value(pool != nullptr && properties != nullptr);
     refuse_unsafe();
-    require_value(properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED);
+    check_value(properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED);
     check_location(properties->location);
-    require(properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
+    check_that(properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
     Device& device = find_device(properties->location.id);
     *pool = Process::instance().pools.insert(
         std::make_shared<MemoryPool>(device, properties->maxSize), [] {});
@@ -105,7 +105,7 @@ CTXB_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<MemoryPool> found = find_pool(pool);
-    require_value(found != found->device.default_pool());
+    check_value(found != found->device.default_pool());
     found->device.forget_pool(*found);
     Process::instance().pools.take(pool);
   });
@@ -121,7 +121,7 @@ CTXB_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<MemoryPool> found = find_pool(pool);
-    require_value(value != nullptr);
+    check_value(value != nullptr);
     found->set(attribute, value);
   });
 }
@@ -131,7 +131,7 @@ CTXB_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<MemoryPool> found = find_pool(pool);
-    require_value(value != nullptr);
+    check_value(value != nullptr);
     found->get(attribute, value);
   });
 }
@@ -141,7 +141,7 @@ CTXB_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<MemoryPool> found = find_pool(pool);
-    require_value(map != nullptr && count != 0);
+    check_value(map != nullptr && count != 0);
     for (std::size_t i = 0; i < count; ++i) {
       check_location(map[i].location);
       found->set_access(map[i].location.id, map[i].flags);
@@ -154,7 +154,7 @@ CTXB_EXPORT CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool p
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<MemoryPool> found = find_pool(pool);
-    require_value(flags != nullptr && location != nullptr);
+    check_value(flags != nullptr && location != nullptr);
     check_location(*location);
     *flags = found->access(location->id);
   });
@@ -164,7 +164,7 @@ CTXB_EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice devi
   CTXB_COUNT_CALL();
   return initialised([&] {
     Device& found = find_device(device);
-    require_value(pool != nullptr);
+    check_value(pool != nullptr);
     *pool = found.default_pool()->handle;
   });
 }
@@ -173,7 +173,7 @@ CTXB_EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     Device& found = find_device(device);
-    require_value(pool != nullptr);
+    check_value(pool != nullptr);
     *pool = found.current_pool()->handle;
   });
 }
@@ -191,11 +191,11 @@ CTXB_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
 namespace {
 
 Device& device_of(const CUmemLocation* location, CUmemAllocationType type) {
-  require_value(location != nullptr);
-  require_value(type == CU_MEM_ALLOCATION_TYPE_PINNED || type == CU_MEM_ALLOCATION_TYPE_MANAGED);
-  require_value(location->type != CU_MEM_LOCATION_TYPE_INVALID);
-  require(type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE,
-          CUDA_ERROR_NOT_SUPPORTED);
+  check_value(location != nullptr);
+  check_value(type == CU_MEM_ALLOCATION_TYPE_PINNED || type == CU_MEM_ALLOCATION_TYPE_MANAGED);
+  check_value(location->type != CU_MEM_LOCATION_TYPE_INVALID);
+  check_that(type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE,
+             CUDA_ERROR_NOT_SUPPORTED);
   return find_device(location->id);
 }
 
@@ -206,7 +206,7 @@ CTXB_EXPORT CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* l
   CTXB_COUNT_CALL();
   return initialised([&] {
     Device& device = device_of(location, type);
-    require_value(pool != nullptr);
+    check_value(pool != nullptr);
     *pool = device.default_pool()->handle;
   });
 }
@@ -216,7 +216,7 @@ CTXB_EXPORT CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location
   CTXB_COUNT_CALL();
   return initialised([&] {
     Device& device = device_of(location, type);
-    require_value(pool != nullptr);
+    check_value(pool != nullptr);
     *pool = device.current_pool()->handle;
   });
 }

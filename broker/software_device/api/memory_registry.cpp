@@ -29,7 +29,7 @@ constexpr std::size_t fill_at_least = std::size_t(1) << 20;
 // A context's device memory, charged to its device.
 struct DeviceCharge : BlockCharge {
   DeviceCharge(Device& of, std::size_t its_bytes) : device(of), bytes(its_bytes) {
-    require(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
+    check_that(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
   }
   ~DeviceCharge() override { DeviceCharge::give_back(); }
   void give_back() noexcept override {
@@ -51,7 +51,7 @@ void* new_memory(Block::Kind kind, std::size_t bytes) {
   // end is noticed.
   if (bytes <= SIZE_MAX - alignment)
     memory = std::aligned_alloc(alignment, bytes / alignment * alignment + alignment);
-  require(memory != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(memory != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
   // Variables of a module get their values next, and many take no memory before they are used.
   if (kind != Block::Kind::module) {
     std::memset(memory, undefined_byte, bytes <= fill_wholly ? bytes : fill_at_least);
@@ -172,7 +172,7 @@ std::shared_ptr<Block> MemoryRegistry::allocate_charged(Block::Kind kind, Device
 
 void MemoryRegistry::add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes) {
   const auto block = std::make_shared<Block>(Block::Kind::mapped, device, nullptr, begin, bytes, 0);
-  require(insert(block), CUDA_ERROR_MAP_FAILED);
+  check_that(insert(block), CUDA_ERROR_MAP_FAILED);
 }
 
 std::shared_ptr<Block> MemoryRegistry::add_opened(Context& context,
@@ -180,7 +180,7 @@ std::shared_ptr<Block> MemoryRegistry::add_opened(Context& context,
                                                   std::size_t bytes) {
   auto block = place([&] {
     void* const shown = file->show(whole_pages(bytes), PROT_READ | PROT_WRITE);
-    require(shown != nullptr, CUDA_ERROR_MAP_FAILED);
+    check_that(shown != nullptr, CUDA_ERROR_MAP_FAILED);
     return std::make_shared<Block>(Block::Kind::opened, context.device, &context,
                                    reinterpret_cast<std::uintptr_t>(shown), bytes, 0);
   });
@@ -205,14 +205,14 @@ std::shared_ptr<SharedFile> MemoryRegistry::share(Block& block) {
     if (block.file == nullptr) block.file = move_into_file(block);
     done = true;
   }
-  require(block.file != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(block.file != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
   return block.file;
 }
 
 // False: a registration covers a part of it, and holds the block from now on.
 bool MemoryRegistry::insert(const std::shared_ptr<Block>& block) {
   std::unique_lock lock(mutex_);
-  if (block->context != nullptr) block->context->require_alive();
+  if (block->context != nullptr) block->context->check_alive();
   auto before = blocks_.lower_bound(block->begin + block->size);
   if (before != blocks_.begin()) {
     Block& other = *std::prev(before)->second;
@@ -228,18 +228,18 @@ bool MemoryRegistry::insert(const std::shared_ptr<Block>& block) {
 
 void MemoryRegistry::add_registered(Context& context, std::uintptr_t begin, std::size_t bytes,
                                     unsigned host_flags) {
-  require_value(begin != 0 && bytes != 0 && bytes <= SIZE_MAX - begin);
+  check_value(begin != 0 && bytes != 0 && bytes <= SIZE_MAX - begin);
   auto block = std::make_shared<Block>(Block::Kind::registered, context.device, &context, begin,
                                        bytes, host_flags);
   std::unique_lock lock(mutex_);
-  context.require_alive();
+  context.check_alive();
   auto next = blocks_.lower_bound(begin);
   bool overlaps = next != blocks_.end() && next->first < begin + bytes;
   if (next != blocks_.begin()) {
     const Block& previous = *std::prev(next)->second;
     overlaps |= previous.begin + previous.size > begin;
   }
-  require(!overlaps, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  check_that(!overlaps, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   map_.add({begin, begin + bytes});
   blocks_.emplace(begin, block);
 }
@@ -260,10 +260,10 @@ std::shared_ptr<Block> MemoryRegistry::find_if(
   return found == blocks_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<Block> MemoryRegistry::require_range(std::uintptr_t address,
-                                                     std::size_t bytes) const {
+std::shared_ptr<Block> MemoryRegistry::check_range(std::uintptr_t address,
+                                                   std::size_t bytes) const {
   std::shared_ptr<Block> block = find(address);
-  require_value(block != nullptr && block->holds(address, bytes));
+  check_value(block != nullptr && block->holds(address, bytes));
   return block;
 }
 

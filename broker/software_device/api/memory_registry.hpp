@@ -106,7 +106,7 @@ class MemoryRegistry {
   // The block that holds the address; null.
   std::shared_ptr<Block> find(std::uintptr_t address) const;
   // The block that holds the whole range; CUDA_ERROR_INVALID_VALUE.
-  std::shared_ptr<Block> require_range(std::uintptr_t address, std::size_t bytes) const;
+  std::shared_ptr<Block> check_range(std::uintptr_t address, std::size_t bytes) const;
 
   // The first block that `chosen` is true for; null.
   std::shared_ptr<Block> find_if(const std::function<bool(const Block&)>& chosen) const;

@@ -14,8 +14,8 @@ CUresult set(CUstream stream, CUdeviceptr address, std::size_t pitch, Pattern pa
              std::size_t width, std::size_t height, Waiting waiting) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
-    require_value(width <= SIZE_MAX / pattern.bytes);
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_value(width <= SIZE_MAX / pattern.bytes);
     return fill(found, address, pitch, pattern, {width * pattern.bytes, height}, waiting);
   });
 }

@@ -81,7 +81,7 @@ std::shared_ptr<Module> place_module(Context& context,
                                      std::shared_ptr<const exec::Program> program) {
   Process& process = Process::instance();
   auto module = std::make_shared<Module>(context, std::move(program));
-  auto admit = [&] { context.require_alive(); };
+  auto admit = [&] { context.check_alive(); };
   try {
     for (const exec::GlobalVariable& variable : module->program->globals) {
       if (variable.alignment > device_limits::alignment) {

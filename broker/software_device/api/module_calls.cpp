@@ -16,7 +16,7 @@ namespace {
 void load(CUmodule* module, const void* image, JitOptions& options) {
   Context& context = working_context();
   refuse_unsafe();
-  require_value(module != nullptr && image != nullptr);
+  check_value(module != nullptr && image != nullptr);
   auto program = load_program(image, options);
   const std::lock_guard lock(context.life_of_streams);
   wait_for_kernels(context);
@@ -40,7 +40,7 @@ CTXB_EXPORT CUresult cuModuleLoad(CUmodule* module, const char* file) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     working_context();
-    require_value(file != nullptr);
+    check_value(file != nullptr);
     std::vector<char> image = read_image_file(file);
     JitOptions options(0, nullptr, nullptr);
     load(module, image.data(), options);
@@ -68,7 +68,7 @@ CTXB_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, uns
 CTXB_EXPORT CUresult cuModuleUnload(CUmodule module) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require(!find_module(module)->of_library, CUDA_ERROR_NOT_PERMITTED);
+    check_that(!find_module(module)->of_library, CUDA_ERROR_NOT_PERMITTED);
     refuse_unsafe();
     unload_module(module);
   });
@@ -78,9 +78,9 @@ CTXB_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, 
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Module> found = find_module(module);
-    require_value(function != nullptr && name != nullptr && *name != 0);
+    check_value(function != nullptr && name != nullptr && *name != 0);
     const exec::Kernel* kernel = found->program->find_kernel(name);
-    require(kernel != nullptr, CUDA_ERROR_NOT_FOUND);
+    check_that(kernel != nullptr, CUDA_ERROR_NOT_FOUND);
     *function = found->functions[static_cast<std::size_t>(kernel - found->program->kernels.data())];
   });
 }
@@ -90,7 +90,7 @@ CTXB_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, std::size_t* byt
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Module> found = find_module(module);
-    require_value(name != nullptr && (address != nullptr || bytes != nullptr));
+    check_value(name != nullptr && (address != nullptr || bytes != nullptr));
     const auto& globals = found->program->globals;
     for (std::size_t i = 0; i < globals.size(); ++i) {
       if (globals[i].name != name) continue;
@@ -106,7 +106,7 @@ CTXB_EXPORT CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule modu
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Module> found = find_module(module);
-    require_value(count != nullptr);
+    check_value(count != nullptr);
     *count = static_cast<unsigned>(found->functions.size());
   });
 }
@@ -116,7 +116,7 @@ CTXB_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned 
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Module> found = find_module(module);
-    require_value(functions != nullptr);
+    check_value(functions != nullptr);
     for (std::size_t i = 0; i < count && i < found->functions.size(); ++i)
       functions[i] = found->functions[i];
   });
@@ -125,7 +125,7 @@ CTXB_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned 
 CTXB_EXPORT CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(mode != nullptr);
+    check_value(mode != nullptr);
     *mode = CU_MODULE_EAGER_LOADING;
   });
 }

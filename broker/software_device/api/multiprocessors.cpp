@@ -44,17 +44,17 @@ CUdevResource to_public(const MultiprocessorResource& resource) noexcept {
 }
 
 MultiprocessorResource from_public(const CUdevResource& resource) {
-  require(resource.type == CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
+  check_that(resource.type == CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
   Hidden hidden;
   std::memcpy(&hidden, resource._internal_padding, sizeof hidden);
-  require(hidden.mark == mark && hidden.members.count() == resource.sm.smCount,
-          CUDA_ERROR_INVALID_RESOURCE_TYPE);
+  check_that(hidden.mark == mark && hidden.members.count() == resource.sm.smCount,
+             CUDA_ERROR_INVALID_RESOURCE_TYPE);
   return {hidden.members, static_cast<int>(hidden.device), hidden.split};
 }
 
 SplitPlan plan_split(const MultiprocessorSet& members, unsigned least, bool fine) {
   auto count = static_cast<unsigned>(members.count());
-  require(least <= count, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+  check_that(least <= count, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
   unsigned unit = fine ? pair : cluster;
   unsigned size = std::max(1u, (least + unit - 1) / unit) * unit;
   if (size > count) return {1, count};  // all of them, though no multiple of the unit

@@ -22,7 +22,7 @@ CUresult blocks_per_multiprocessor(int* blocks, CUfunction function, int block_s
                                    std::size_t dynamic_shared) {
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
-    require_value(blocks != nullptr && block_size > 0);
+    check_value(blocks != nullptr && block_size > 0);
     *blocks =
         static_cast<int>(active_blocks(*found, static_cast<unsigned>(block_size), dynamic_shared));
   });
@@ -34,7 +34,7 @@ CUresult best_block_size(int* grid_size, int* block_size, CUfunction function,
                          int block_limit) {
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
-    require_value(grid_size != nullptr && block_size != nullptr);
+    check_value(grid_size != nullptr && block_size != nullptr);
     int most = static_cast<int>(found->max_threads());
     if (block_limit > 0) most = std::min(most, block_limit);
     int best_threads = 0, best_block = 0, best_blocks = 0;
@@ -91,7 +91,7 @@ CTXB_EXPORT CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes,
   CTXB_COUNT_CALL();
   return working([&] {
     std::shared_ptr<Function> found = find_function(function);
-    require_value(bytes != nullptr && blocks > 0 && block_size > 0);
+    check_value(bytes != nullptr && blocks > 0 && block_size > 0);
     std::size_t share = device_limits::shared_per_block_optin / static_cast<unsigned>(blocks);
     std::size_t taken = found->kernel.static_shared_bytes;
     // No more than the function may use at all.

@@ -25,8 +25,8 @@ CUresult change(CUfunction handle, Change&& change) {
 
 CUresult set_argument(CUfunction handle, int offset, const void* value, unsigned bytes) {
   return change(handle, [&](OldLaunch& launch) {
-    require_value(value != nullptr && offset >= 0 && bytes <= most_bytes &&
-                  static_cast<unsigned>(offset) <= most_bytes - bytes);
+    check_value(value != nullptr && offset >= 0 && bytes <= most_bytes &&
+                static_cast<unsigned>(offset) <= most_bytes - bytes);
     const std::size_t end = static_cast<std::size_t>(offset) + bytes;
     if (launch.arguments.size() < end) launch.arguments.resize(end);
     std::memcpy(launch.arguments.data() + offset, value, bytes);
@@ -35,7 +35,7 @@ CUresult set_argument(CUfunction handle, int offset, const void* value, unsigned
 
 CUresult launch_old(CUfunction handle, int width, int height, CUstream stream) {
   return change(handle, [&](OldLaunch& old) {
-    require_value(width > 0 && height > 0);
+    check_value(width > 0 && height > 0);
     std::size_t bytes = old.bytes;
     if (old.arguments.size() < bytes) old.arguments.resize(bytes);
     void* arguments[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, old.arguments.data(),
@@ -54,7 +54,7 @@ CUresult launch_old(CUfunction handle, int width, int height, CUstream stream) {
 CTXB_EXPORT CUresult cuFuncSetBlockShape(CUfunction function, int x, int y, int z) {
   CTXB_COUNT_CALL();
   return change(function, [&](OldLaunch& launch) {
-    require_value(x > 0 && y > 0 && z > 0);
+    check_value(x > 0 && y > 0 && z > 0);
     launch.block = {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
   });
 }
@@ -67,7 +67,7 @@ CTXB_EXPORT CUresult cuFuncSetSharedSize(CUfunction function, unsigned int bytes
 CTXB_EXPORT CUresult cuParamSetSize(CUfunction function, unsigned int bytes) {
   CTXB_COUNT_CALL();
   return change(function, [&](OldLaunch& launch) {
-    require_value(bytes <= most_bytes);
+    check_value(bytes <= most_bytes);
     launch.bytes = bytes;
   });
 }

@@ -25,9 +25,9 @@ int value_of(CUdevice_P2PAttribute attribute) {
 
 // The context that `peer` names, for the current one.
 Context& other_context(const Context& current, CUcontext peer) {
-  require(peer != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+  check_that(peer != nullptr, CUDA_ERROR_INVALID_CONTEXT);
   Context& other = living_context(peer).owner;
-  require(&other != &current, CUDA_ERROR_INVALID_CONTEXT);
+  check_that(&other != &current, CUDA_ERROR_INVALID_CONTEXT);
   return other;
 }
 
@@ -36,7 +36,7 @@ Context& other_context(const Context& current, CUcontext peer) {
 CTXB_EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(can != nullptr);
+    check_value(can != nullptr);
     find_device(device);
     find_device(peer);
     *can = device != peer;
@@ -47,10 +47,10 @@ CTXB_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute a
                                              CUdevice from, CUdevice to) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(value != nullptr);
+    check_value(value != nullptr);
     find_device(from);
     find_device(to);
-    require(from != to, CUDA_ERROR_INVALID_DEVICE);
+    check_that(from != to, CUDA_ERROR_INVALID_DEVICE);
     *value = value_of(attribute);
   });
 }
@@ -59,11 +59,11 @@ CTXB_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   CTXB_COUNT_CALL();
   return initialised([&] {
     Context& context = working_owner();
-    require_value(flags == 0);
+    check_value(flags == 0);
     const Context& other = other_context(context, peer);
-    require(&context.device != &other.device, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    check_that(&context.device != &other.device, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     std::lock_guard lock(context.peers_mutex);
-    require(context.peers.insert(&other).second, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    check_that(context.peers.insert(&other).second, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
   });
 }
 
@@ -73,6 +73,6 @@ CTXB_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
     Context& context = working_owner();
     const Context& other = other_context(context, peer);
     std::lock_guard lock(context.peers_mutex);
-    require(context.peers.erase(&other) == 1, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    check_that(context.peers.erase(&other) == 1, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
   });
 }

@@ -42,7 +42,7 @@ unsigned access_flags(const Pointed& found) {
   Context& current = living_context(nullptr).owner;
   const CUdevice ordinal = current.device.ordinal;
   if (found.place.has_value()) {
-    require_value(found.mapped());
+    check_value(found.mapped());
     return Process::instance().virtual_memory.access(found.address, ordinal);
   }
   const Block& block = *found.block;
@@ -159,7 +159,7 @@ CTXB_EXPORT CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attr
                                            CUdeviceptr address) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(value != nullptr);
+    check_value(value != nullptr);
     return attribute_of(look_at(address), attribute, value);
   });
 }
@@ -168,15 +168,15 @@ CTXB_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attrib
                                             void** values, CUdeviceptr address) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(count > 0 && attributes != nullptr && values != nullptr);
+    check_value(count > 0 && attributes != nullptr && values != nullptr);
     const Pointed found = look_at(address);
     for (unsigned i = 0; i < count; ++i) {
-      require_value(values[i] != nullptr);
+      check_value(values[i] != nullptr);
       CUresult status = found.any() && found.mapped()
                             ? attribute_of(found, attributes[i], values[i])
                             : attribute_of_stranger(attributes[i], values[i]);
       bool no_host_address = found.any() && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER;
-      require(status == CUDA_SUCCESS || no_host_address, status);
+      check_that(status == CUDA_SUCCESS || no_host_address, status);
     }
   });
 }
@@ -186,9 +186,9 @@ CTXB_EXPORT CUresult cuPointerSetAttribute(const void* value, CUpointer_attribut
                                            CUdeviceptr address) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(value != nullptr && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+    check_value(value != nullptr && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
     const std::shared_ptr<Block> block = Process::instance().memory.find(address);
-    require_value(block != nullptr && block->on_device());
+    check_value(block != nullptr && block->on_device());
     unsigned set = 0;
     std::memcpy(&set, value, sizeof set);
     block->sync_memops = set != 0;

@@ -32,9 +32,9 @@ CUresult reset(CUdevice device, Version version) {
 CUresult set_flags(CUdevice device, unsigned flags, Version version) {
   return initialised([&] {
     Device& found = find_device(device);
-    require_value(valid_context_flags(flags));
-    require(version == Version::present || !found.primary_state().active,
-            CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
+    check_value(valid_context_flags(flags));
+    check_that(version == Version::present || !found.primary_state().active,
+               CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
     found.set_primary_flags(flags);
   });
 }
@@ -45,7 +45,7 @@ CTXB_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice devic
   CTXB_COUNT_CALL();
   return working([&] {
     Device& found = find_device(device);
-    require_value(context != nullptr);
+    check_value(context != nullptr);
     *context = found.retain_primary().handle;
   });
 }
@@ -80,7 +80,7 @@ CTXB_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* f
   CTXB_COUNT_CALL();
   return initialised([&] {
     Device& found = find_device(device);
-    require_value(flags != nullptr && active != nullptr);
+    check_value(flags != nullptr && active != nullptr);
     Device::PrimaryState state = found.primary_state();
     *flags = state.flags;
     *active = state.active;

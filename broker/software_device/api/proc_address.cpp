@@ -62,8 +62,8 @@ Found look_up(std::string_view name, int version, bool per_thread) {
 Found look_up_checked(const char* name, void** address, int version, cuuint64_t flags) {
   constexpr cuuint64_t known =
       CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-  require_value(name != nullptr && address != nullptr);
-  require_value(version <= cuda_version && (flags & ~known) == 0);
+  check_value(name != nullptr && address != nullptr);
+  check_value(version <= cuda_version && (flags & ~known) == 0);
   return look_up(name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
 }
 
@@ -85,7 +85,7 @@ CTXB_EXPORT CUresult cuGetProcAddress(const char* name, void** address, int vers
   CTXB_COUNT_CALL();
   return at_any_time([&] {
     Found found = look_up_checked(name, address, version, flags);
-    require(found.address != nullptr, CUDA_ERROR_NOT_FOUND);
+    check_that(found.address != nullptr, CUDA_ERROR_NOT_FOUND);
     *address = found.address;
   });
 }
@@ -95,7 +95,7 @@ CTXB_EXPORT CUresult cuGetProcAddress(const char* name, void** address, int vers
 CTXB_EXPORT CUresult cuGetExportTable(const void** table, const CUuuid* identity) {
   CTXB_COUNT_CALL();
   return at_any_time([&] {
-    require_value(table != nullptr && identity != nullptr);
+    check_value(table != nullptr && identity != nullptr);
     static std::once_flag told;
     std::call_once(told, [] {
       constexpr const char* text =

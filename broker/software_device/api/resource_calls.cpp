@@ -14,8 +14,8 @@ namespace {
 
 void write_resource(CUdevResource* out, const MultiprocessorSet& members, const Device& device,
                     CUdevResourceType type) {
-  require_value(out != nullptr);
-  require(type == CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
+  check_value(out != nullptr);
+  check_that(type == CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
   *out = to_public({members, device.ordinal, 0});
 }
 
@@ -43,7 +43,7 @@ CTXB_EXPORT CUresult cuCtxGetDevResource(CUcontext context, CUdevResource* resou
                                          CUdevResourceType type) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require(context != nullptr, CUDA_ERROR_INVALID_CONTEXT);  // not the current one
+    check_that(context != nullptr, CUDA_ERROR_INVALID_CONTEXT);  // not the current one
     const Context& found = living_context(context);
     write_resource(resource, found.multiprocessors, found.device, type);
   });
@@ -66,13 +66,13 @@ CTXB_EXPORT CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned
   return initialised([&] {
     constexpr unsigned fine = CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING;
     constexpr unsigned clusters = CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
-    require_value(groups != nullptr && input != nullptr);
-    require_value(flags == 0 || flags == fine || flags == clusters);
+    check_value(groups != nullptr && input != nullptr);
+    check_value(flags == 0 || flags == fine || flags == clusters);
     MultiprocessorResource from = from_public(*input);
-    require(from.split == 0, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    check_that(from.split == 0, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     SplitPlan plan = plan_split(from.members, least, flags == fine);
     if (result != nullptr) {
-      require_value(*groups != 0);
+      check_value(*groups != 0);
       plan.groups = std::min(plan.groups, *groups);
     }
     MultiprocessorResource part{{}, from.device, next_id()};
@@ -92,12 +92,12 @@ CTXB_EXPORT CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* descriptor,
                                                CUdevResource* resources, unsigned int count) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(descriptor != nullptr && resources != nullptr && count != 0);
+    check_value(descriptor != nullptr && resources != nullptr && count != 0);
     MultiprocessorResource all = from_public(resources[0]);
     for (unsigned i = 1; i < count; ++i) {
       MultiprocessorResource part = from_public(resources[i]);
-      require(part.device == all.device && part.split == all.split && part.split != 0,
-              CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+      check_that(part.device == all.device && part.split == all.split && part.split != 0,
+                 CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
       all.members |= part.members;
     }
     *descriptor = Process::instance().descriptors.add(all);

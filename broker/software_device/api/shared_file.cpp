@@ -33,7 +33,7 @@ CUdevice device_of(int descriptor) {
 SharedFile::SharedFile(CUdevice device, std::size_t bytes) : device_(device), bytes_(bytes) {
   const std::string name = std::string(file_name) + " " + std::to_string(device);
   descriptor_ = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  require(descriptor_ >= 0, CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(descriptor_ >= 0, CUDA_ERROR_OUT_OF_MEMORY);
   if (ftruncate(descriptor_, static_cast<off_t>(bytes)) == 0 &&
       fcntl(descriptor_, F_ADD_SEALS, seals) == 0)
     return;
@@ -56,30 +56,30 @@ bool SharedFile::take(int descriptor) noexcept {
 }
 
 std::shared_ptr<SharedFile> SharedFile::open(const Name& name) {
-  require(name.magic == magic, CUDA_ERROR_INVALID_HANDLE);
+  check_that(name.magic == magic, CUDA_ERROR_INVALID_HANDLE);
   const std::string path =
       "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.descriptor);
   std::shared_ptr<SharedFile> file(new SharedFile);
-  require(file->take(::open(path.c_str(), O_RDWR | O_CLOEXEC)) && file->is_same_as(name),
-          CUDA_ERROR_INVALID_HANDLE);
+  check_that(file->take(::open(path.c_str(), O_RDWR | O_CLOEXEC)) && file->is_same_as(name),
+             CUDA_ERROR_INVALID_HANDLE);
   return file;
 }
 
 std::shared_ptr<SharedFile> SharedFile::of_descriptor(int descriptor) {
   std::shared_ptr<SharedFile> file(new SharedFile);
-  require_value(file->take(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)));
+  check_value(file->take(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)));
   return file;
 }
 
 SharedFile::Name SharedFile::name() const {
   struct stat status = {};
-  require(fstat(descriptor_, &status) == 0, CUDA_ERROR_INVALID_HANDLE);
+  check_that(fstat(descriptor_, &status) == 0, CUDA_ERROR_INVALID_HANDLE);
   return {magic, getpid(), descriptor_, status.st_dev, status.st_ino};
 }
 
 int SharedFile::duplicate() const {
   const int copy = fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
-  require(copy >= 0, CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(copy >= 0, CUDA_ERROR_OUT_OF_MEMORY);
   return copy;
 }
 

@@ -28,7 +28,7 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 SharedRecord::SharedRecord(std::shared_ptr<SharedFile> its_file)
     : file(std::move(its_file)),
       counters_(static_cast<Counters*>(file->show(bytes, PROT_READ | PROT_WRITE))) {
-  require(counters_ != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(counters_ != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 SharedRecord::~SharedRecord() {

@@ -15,12 +15,12 @@ struct Failure {
   throw Failure{status};
 }
 
-inline void require(bool condition, CUresult otherwise) {
+inline void check_that(bool condition, CUresult otherwise) {
   if (!condition) fail(otherwise);
 }
 
-inline void require_value(bool condition) {
-  require(condition, CUDA_ERROR_INVALID_VALUE);
+inline void check_value(bool condition) {
+  check_that(condition, CUDA_ERROR_INVALID_VALUE);
 }
 
 }  // namespace ctxbroker::software

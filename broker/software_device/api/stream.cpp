@@ -47,11 +47,11 @@ std::shared_ptr<Stream> find_stream(CUstream handle) {
   if (handle == nullptr || handle == CU_STREAM_LEGACY) return working_context().legacy_stream;
   if (handle == CU_STREAM_PER_THREAD) {
     Context& context = working_context();
-    require(context.kind != ContextKind::green, CUDA_ERROR_INVALID_HANDLE);
+    check_that(context.kind != ContextKind::green, CUDA_ERROR_INVALID_HANDLE);
     return thread_stream(context);
   }
   std::shared_ptr<Stream> stream = Process::instance().streams.find(handle);
-  stream->context.require_alive();
+  stream->context.check_alive();
   return stream;
 }
 
@@ -59,7 +59,7 @@ void enqueue(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Comman
   Context& context = stream->context;
   check_use(*stream);
   if (capture_command(stream, *command)) return;
-  context.device.executor.enqueue(stream, command, [&] { context.require_alive(); });
+  context.device.executor.enqueue(stream, command, [&] { context.check_alive(); });
 }
 
 CUresult wait_for(Context& context, const std::vector<std::shared_ptr<Command>>& commands) {

@@ -22,13 +22,13 @@ CUstream create_in(Context& context, unsigned flags, int priority) {
       context, waits ? Ordering::blocking : Ordering::independent, flags,
       std::clamp(priority, device_limits::greatest_priority, device_limits::least_priority));
   const std::lock_guard lock(context.life_of_streams);
-  return Process::instance().streams.insert(made, [&] { context.require_alive(); });
+  return Process::instance().streams.insert(made, [&] { context.check_alive(); });
 }
 
 CUresult create(CUstream* stream, unsigned flags, int priority) {
   return initialised([&] {
     Context& context = working_context();
-    require_value(stream != nullptr && (flags & ~unsigned(CU_STREAM_NON_BLOCKING)) == 0);
+    check_value(stream != nullptr && (flags & ~unsigned(CU_STREAM_NON_BLOCKING)) == 0);
     *stream = create_in(context, flags, priority);
   });
 }
@@ -39,7 +39,7 @@ CUresult destroy(CUstream stream) {
     auto& streams = Process::instance().streams;
     Context& context = streams.find(stream)->context;
     std::unique_lock lock(context.life_of_streams);
-    context.require_alive();
+    context.check_alive();
     const auto taken = streams.take(stream);
     lock.unlock();
     abandon_captures(*taken);
@@ -51,7 +51,7 @@ template <class Body>
 CUresult with(CUstream stream, Body body) {
   return initialised([&] {
     std::shared_ptr<Stream> found = find_stream(stream);
-    require(Process::fault() == CUDA_SUCCESS, Process::fault());
+    check_that(Process::fault() == CUDA_SUCCESS, Process::fault());
     return body(*found, found);
   });
 }
@@ -59,7 +59,7 @@ CUresult with(CUstream stream, Body body) {
 template <class Value, class Read>
 CUresult ask(CUstream stream, Value* value, Read read) {
   return with(stream, [&](Stream& found, auto&) {
-    require_value(value != nullptr);
+    check_value(value != nullptr);
     *value = read(found);
     return CUDA_SUCCESS;
   });
@@ -88,7 +88,7 @@ CUresult synchronise(CUstream stream) {
 
 CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
   return with(stream, [&](Stream&, auto& found) {
-    require_value((flags & ~unsigned(CU_EVENT_WAIT_EXTERNAL)) == 0);
+    check_value((flags & ~unsigned(CU_EVENT_WAIT_EXTERNAL)) == 0);
     std::shared_ptr<Event> waited = Process::instance().events.find(event);
     check_use(*found);
     if (capture_wait(found, waited, flags != 0)) return CUDA_SUCCESS;
@@ -103,7 +103,7 @@ CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
 
 CUresult add_callback(CUstream stream, CUstreamCallback callback, void* data, unsigned flags) {
   return with(stream, [&](Stream&, auto& found) {
-    require_value(callback != nullptr && flags == 0);
+    check_value(callback != nullptr && flags == 0);
     refuse_in_capture(*found, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     auto command = std::make_shared<Command>();
     command->kind = Command::Kind::host_function;
@@ -119,7 +119,7 @@ CUresult add_callback(CUstream stream, CUstreamCallback callback, void* data, un
 
 CUresult launch_host_function(CUstream stream, CUhostFn function, void* data) {
   return with(stream, [&](Stream&, auto& found) {
-    require_value(function != nullptr);
+    check_value(function != nullptr);
     auto command = std::make_shared<Command>();
     command->kind = Command::Kind::host_function;
     command->node_type = CU_GRAPH_NODE_TYPE_HOST;
@@ -151,7 +151,7 @@ CUgreenCtx green_of(const Stream& stream) {
 }
 [[maybe_unused]] CUresult get_contexts(CUstream stream, CUcontext* context, CUgreenCtx* green) {
   return with(stream, [&](Stream& found, auto&) {
-    require_value(context != nullptr && green != nullptr);
+    check_value(context != nullptr && green != nullptr);
     *context = found.context.owner.handle;
     *green = green_of(found);
     return CUDA_SUCCESS;
@@ -213,7 +213,7 @@ CTXB_EXPORT CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, 
   CTXB_COUNT_CALL();
   return working([&] {
     Context& context = living_green(green);
-    require_value(stream != nullptr && flags == CU_STREAM_NON_BLOCKING);
+    check_value(stream != nullptr && flags == CU_STREAM_NON_BLOCKING);
     *stream = create_in(context, flags, priority);
   });
 }

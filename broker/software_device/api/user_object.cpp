@@ -14,16 +14,16 @@ UserObject::UserObject(void* its_data, CUhostFn its_destroy, unsigned references
     : data_(its_data), destroy_(its_destroy), references_(references) {}
 
 void UserObject::retain(unsigned count) {
-  require_value(count != 0 && count <= INT_MAX);
+  check_value(count != 0 && count <= INT_MAX);
   std::lock_guard lock(mutex_);
-  require_value(references_ != 0);
+  check_value(references_ != 0);
   references_ += count;
 }
 
 void UserObject::release(unsigned count) {
   {
     std::lock_guard lock(mutex_);
-    require_value(count != 0 && count <= references_);
+    check_value(count != 0 && count <= references_);
     references_ -= count;
     if (references_ != 0) return;
   }
@@ -80,7 +80,7 @@ void UserObjectHolds::take_over(const std::shared_ptr<UserObject>& object, unsig
 
 void UserObjectHolds::release(const std::shared_ptr<UserObject>& object, unsigned count) {
   auto found = counts_.find(object);
-  require_value(found != counts_.end() && count != 0 && count <= found->second);
+  check_value(found != counts_.end() && count != 0 && count <= found->second);
   found->second -= count;
   if (found->second == 0) counts_.erase(found);
   object->release(count);

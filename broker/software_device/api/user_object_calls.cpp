@@ -12,9 +12,9 @@ CTXB_EXPORT CUresult cuUserObjectCreate(CUuserObject* object, void* data, CUhost
                                         unsigned int references, unsigned int flags) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(object != nullptr && destroy != nullptr);
-    require_value(references != 0 && references <= INT_MAX);
-    require_value(flags == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    check_value(object != nullptr && destroy != nullptr);
+    check_value(references != 0 && references <= INT_MAX);
+    check_value(flags == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
     *object = Process::instance().user_objects.insert(
         std::make_shared<UserObject>(data, destroy, references), [] {});
   });
@@ -36,8 +36,8 @@ CTXB_EXPORT CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object,
   return initialised([&] {
     std::shared_ptr<Graph> found = find_graph(graph);
     std::shared_ptr<UserObject> held = find_user_object(object);
-    require_value(count != 0 && count <= INT_MAX);
-    require_value((flags & ~unsigned(CU_GRAPH_USER_OBJECT_MOVE)) == 0);
+    check_value(count != 0 && count <= INT_MAX);
+    check_value((flags & ~unsigned(CU_GRAPH_USER_OBJECT_MOVE)) == 0);
     std::lock_guard lock(graphs_mutex());
     if ((flags & CU_GRAPH_USER_OBJECT_MOVE) == 0) held->retain(count);
     found->user_objects.take_over(held, count);

@@ -42,7 +42,7 @@ CUmemAllocationProp shareable_on(CUdevice device) {
 struct VirtualMemory::Physical {
   Physical(Device& of, std::size_t its_bytes, const CUmemAllocationProp& its_properties)
       : device(of), bytes(its_bytes), properties(its_properties), handle(next_id()) {
-    require(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
+    check_that(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
     charged = bytes;
     try {
       file = std::make_shared<SharedFile>(device.ordinal, bytes);
@@ -79,12 +79,12 @@ bool VirtualMemory::Mapping::accessible() const {
 CUdeviceptr VirtualMemory::reserve(std::size_t bytes, std::size_t alignment) {
   constexpr std::size_t most = std::size_t(1) << 46;
   alignment = std::max(alignment, granularity);
-  require_value((alignment & (alignment - 1)) == 0);
-  require_value(bytes != 0 && bytes % static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) == 0);
-  require(bytes <= most && alignment <= most, CUDA_ERROR_OUT_OF_MEMORY);
+  check_value((alignment & (alignment - 1)) == 0);
+  check_value(bytes != 0 && bytes % static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) == 0);
+  check_that(bytes <= most && alignment <= most, CUDA_ERROR_OUT_OF_MEMORY);
   void* memory = mmap(nullptr, bytes + alignment, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  require(memory != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(memory != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
   auto got = reinterpret_cast<std::uintptr_t>(memory);
   std::uintptr_t begin = (got + alignment - 1) / alignment * alignment;
   if (begin != got) munmap(memory, begin - got);
@@ -97,16 +97,16 @@ CUdeviceptr VirtualMemory::reserve(std::size_t bytes, std::size_t alignment) {
 void VirtualMemory::free(CUdeviceptr begin, std::size_t bytes) {
   std::lock_guard lock(mutex_);
   auto found = reserved_.find(begin);
-  require_value(found != reserved_.end() && found->second == bytes);
+  check_value(found != reserved_.end() && found->second == bytes);
   auto mapped = mappings_.lower_bound(begin);
-  require_value(mapped == mappings_.end() || mapped->first >= begin + bytes);
+  check_value(mapped == mappings_.end() || mapped->first >= begin + bytes);
   munmap(pointer_to(begin), bytes);
   reserved_.erase(found);
 }
 
 CUmemGenericAllocationHandle VirtualMemory::create(Device& device, std::size_t bytes,
                                                    const CUmemAllocationProp& properties) {
-  require_value(bytes != 0 && whole_units(bytes));
+  check_value(bytes != 0 && whole_units(bytes));
   return enter(std::make_shared<Physical>(device, bytes, properties));
 }
 
@@ -119,20 +119,20 @@ CUmemGenericAllocationHandle VirtualMemory::enter(const std::shared_ptr<Physical
 int VirtualMemory::export_descriptor(CUmemGenericAllocationHandle handle) {
   std::lock_guard lock(mutex_);
   const Physical& memory = *find(handle).memory;
-  require_value(memory.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  check_value(memory.properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   return memory.file->duplicate();
 }
 
 CUmemGenericAllocationHandle VirtualMemory::import_descriptor(int descriptor) {
   std::shared_ptr<SharedFile> file = SharedFile::of_descriptor(descriptor);
-  require_value(file->bytes() != 0 && whole_units(file->bytes()));
+  check_value(file->bytes() != 0 && whole_units(file->bytes()));
   Device& device = find_device(file->device());
   return enter(std::make_shared<Physical>(device, std::move(file)));
 }
 
 VirtualMemory::Handle& VirtualMemory::find(CUmemGenericAllocationHandle handle) {
   auto found = handles_.find(handle);
-  require_value(found != handles_.end());
+  check_value(found != handles_.end());
   return found->second;
 }
 
@@ -148,15 +148,15 @@ void VirtualMemory::release(CUmemGenericAllocationHandle handle) {
 CUmemAllocationProp VirtualMemory::properties(CUmemGenericAllocationHandle handle) const {
   std::lock_guard lock(mutex_);
   auto found = handles_.find(handle);
-  require_value(found != handles_.end());
+  check_value(found != handles_.end());
   return found->second.memory->properties;
 }
 
 VirtualMemory::Mappings::const_iterator VirtualMemory::mapping_at(std::uintptr_t address) const {
   auto after = mappings_.upper_bound(address);
-  require_value(after != mappings_.begin());
+  check_value(after != mappings_.begin());
   auto found = std::prev(after);
-  require_value(address - found->first < found->second.bytes);
+  check_value(address - found->first < found->second.bytes);
   return found;
 }
 
@@ -169,41 +169,41 @@ CUmemGenericAllocationHandle VirtualMemory::retain(std::uintptr_t address) {
 }
 
 void VirtualMemory::check_reserved(CUdeviceptr begin, std::size_t bytes) const {
-  require_value(bytes != 0 && whole_units(bytes) && whole_units(begin));
+  check_value(bytes != 0 && whole_units(bytes) && whole_units(begin));
   auto after = reserved_.upper_bound(begin);
-  require_value(after != reserved_.begin());
+  check_value(after != reserved_.begin());
   auto range = std::prev(after);
-  require_value(begin - range->first <= range->second &&
-                bytes <= range->second - (begin - range->first));
+  check_value(begin - range->first <= range->second &&
+              bytes <= range->second - (begin - range->first));
 }
 
 void VirtualMemory::map(CUdeviceptr begin, std::size_t bytes, std::size_t offset,
                         CUmemGenericAllocationHandle handle) {
   std::lock_guard lock(mutex_);
   std::shared_ptr<Physical> memory = find(handle).memory;
-  require_value(offset == 0);
-  require(bytes <= memory->bytes, CUDA_ERROR_NOT_SUPPORTED);
+  check_value(offset == 0);
+  check_that(bytes <= memory->bytes, CUDA_ERROR_NOT_SUPPORTED);
   check_reserved(begin, bytes);
   auto next = mappings_.lower_bound(begin);
-  require_value(next == mappings_.end() || next->first >= begin + bytes);
+  check_value(next == mappings_.end() || next->first >= begin + bytes);
   if (next != mappings_.begin()) {
     auto previous = std::prev(next);
-    require_value(previous->first + previous->second.bytes <= begin);
+    check_value(previous->first + previous->second.bytes <= begin);
   }
-  require(memory->file->show(bytes, PROT_NONE, pointer_to(begin)) != nullptr,
-          CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(memory->file->show(bytes, PROT_NONE, pointer_to(begin)) != nullptr,
+             CUDA_ERROR_OUT_OF_MEMORY);
   mappings_[begin] = {bytes, std::move(memory), {}};
 }
 
 void VirtualMemory::check_whole(CUdeviceptr begin, std::size_t bytes) const {
-  require_value(bytes != 0 && bytes <= UINTPTR_MAX - begin);
+  check_value(bytes != 0 && bytes <= UINTPTR_MAX - begin);
   std::uintptr_t at = begin;
   while (at < begin + bytes) {
     auto found = mappings_.find(at);
-    require_value(found != mappings_.end());
+    check_value(found != mappings_.end());
     at += found->second.bytes;
   }
-  require_value(at == begin + bytes);
+  check_value(at == begin + bytes);
 }
 
 void VirtualMemory::unmap(CUdeviceptr begin, std::size_t bytes) {
@@ -213,18 +213,18 @@ void VirtualMemory::unmap(CUdeviceptr begin, std::size_t bytes) {
   auto first = mappings_.lower_bound(begin);
   if (first != mappings_.begin()) {
     auto before = std::prev(first);
-    require_value(before->first + before->second.bytes <= begin);
+    check_value(before->first + before->second.bytes <= begin);
   }
   auto after = mappings_.lower_bound(begin + bytes);
   if (after != first) {
     auto last = std::prev(after);
-    require_value(last->first + last->second.bytes <= begin + bytes);
+    check_value(last->first + last->second.bytes <= begin + bytes);
   }
   MemoryRegistry& registry = Process::instance().memory;
   for (auto entry = first; entry != mappings_.end() && entry->first < begin + bytes;
        entry = mappings_.erase(entry))
     if (std::shared_ptr<Block> block = registry.find(entry->first)) registry.remove(*block);
-  require(make_empty(begin, bytes), CUDA_ERROR_OUT_OF_MEMORY);
+  check_that(make_empty(begin, bytes), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 void VirtualMemory::set_access(CUdeviceptr begin, std::size_t bytes, CUdevice device,
@@ -239,9 +239,9 @@ void VirtualMemory::set_access(CUdeviceptr begin, std::size_t bytes, CUdevice de
     mapping.access[device] = flags;
     bool now = mapping.accessible();
     if (now == before) continue;
-    require(mprotect(pointer_to(entry->first), mapping.bytes,
-                     now ? PROT_READ | PROT_WRITE : PROT_NONE) == 0,
-            CUDA_ERROR_OUT_OF_MEMORY);
+    check_that(mprotect(pointer_to(entry->first), mapping.bytes,
+                        now ? PROT_READ | PROT_WRITE : PROT_NONE) == 0,
+               CUDA_ERROR_OUT_OF_MEMORY);
     if (now)
       registry.add_mapped(mapping.memory->device, entry->first, mapping.bytes);
     else if (std::shared_ptr<Block> block = registry.find(entry->first))

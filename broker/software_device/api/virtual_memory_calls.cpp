@@ -18,12 +18,12 @@ VirtualMemory& virtual_memory() {
 // The device of memory with these properties: device memory, which other processes may share by
 // file descriptor. There is none for the host.
 Device& checked_device(const CUmemAllocationProp* properties) {
-  require_value(properties != nullptr && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED);
-  require_value(properties->location.type != CU_MEM_LOCATION_TYPE_INVALID);
-  require(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-              (properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ||
-               properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-          CUDA_ERROR_NOT_SUPPORTED);
+  check_value(properties != nullptr && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED);
+  check_value(properties->location.type != CU_MEM_LOCATION_TYPE_INVALID);
+  check_that(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                 (properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ||
+                  properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+             CUDA_ERROR_NOT_SUPPORTED);
   return find_device(properties->location.id);
 }
 
@@ -39,9 +39,9 @@ CTXB_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity,
                                                    CUmemAllocationGranularity_flags option) {
   CTXB_COUNT_CALL();
   return initialised([&] {
-    require_value(granularity != nullptr);
-    require_value(option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ||
-                  option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    check_value(granularity != nullptr);
+    check_value(option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ||
+                option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     checked_device(properties);
     *granularity = VirtualMemory::granularity;
   });
@@ -52,7 +52,7 @@ CTXB_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes
                                          unsigned long long flags) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(address != nullptr && flags == 0);
+    check_value(address != nullptr && flags == 0);
     *address = virtual_memory().reserve(bytes, alignment);
   });
 }
@@ -66,7 +66,7 @@ CTXB_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size
                                  const CUmemAllocationProp* properties, unsigned long long flags) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(handle != nullptr && flags == 0);
+    check_value(handle != nullptr && flags == 0);
     Device& device = checked_device(properties);
     *handle = virtual_memory().create(device, bytes, *properties);
   });
@@ -81,7 +81,7 @@ CTXB_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* h
                                                  void* address) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(handle != nullptr);
+    check_value(handle != nullptr);
     *handle = virtual_memory().retain(reinterpret_cast<std::uintptr_t>(address));
   });
 }
@@ -90,16 +90,17 @@ CTXB_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp*
                                                             CUmemGenericAllocationHandle handle) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(properties != nullptr);
+    check_value(properties != nullptr);
     *properties = virtual_memory().properties(handle);
   });
 }
 
 namespace {
 
-void require_descriptor(CUmemAllocationHandleType type) {
-  require(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-          type == CU_MEM_HANDLE_TYPE_FABRIC ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE);
+void check_descriptor(CUmemAllocationHandleType type) {
+  check_that(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, type == CU_MEM_HANDLE_TYPE_FABRIC
+                                                                   ? CUDA_ERROR_NOT_SUPPORTED
+                                                                   : CUDA_ERROR_INVALID_VALUE);
 }
 
 }  // namespace
@@ -110,8 +111,8 @@ CTXB_EXPORT CUresult cuMemExportToShareableHandle(void* shareable,
                                                   unsigned long long flags) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(shareable != nullptr && flags == 0);
-    require_descriptor(type);
+    check_value(shareable != nullptr && flags == 0);
+    check_descriptor(type);
     const int descriptor = virtual_memory().export_descriptor(handle);
     std::memcpy(shareable, &descriptor, sizeof descriptor);
   });
@@ -122,8 +123,8 @@ CTXB_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
                                                     CUmemAllocationHandleType type) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(handle != nullptr);
-    require_descriptor(type);
+    check_value(handle != nullptr);
+    check_descriptor(type);
     *handle = virtual_memory().import_descriptor(
         static_cast<int>(reinterpret_cast<std::intptr_t>(shareable)));
   });
@@ -133,7 +134,7 @@ CTXB_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_
                               CUmemGenericAllocationHandle handle, unsigned long long flags) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(flags == 0);
+    check_value(flags == 0);
     virtual_memory().map(address, bytes, offset, handle);
   });
 }
@@ -150,15 +151,15 @@ CTXB_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes,
                                     const CUmemAccessDesc* descriptions, std::size_t count) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(descriptions != nullptr && count != 0);
+    check_value(descriptions != nullptr && count != 0);
     for (std::size_t i = 0; i < count; ++i) {
       const CUmemAccessDesc& one = descriptions[i];
-      require_value(one.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+      check_value(one.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
       find_device(one.location.id);
       // Reading alone cannot be told from writing: the engines have one list of what is legal.
-      require(one.flags != CU_MEM_ACCESS_FLAGS_PROT_READ, CUDA_ERROR_NOT_SUPPORTED);
-      require_value(one.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
-                    one.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+      check_that(one.flags != CU_MEM_ACCESS_FLAGS_PROT_READ, CUDA_ERROR_NOT_SUPPORTED);
+      check_value(one.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
+                  one.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
       if (one.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) wait_for_all_work();
       virtual_memory().set_access(address, bytes, one.location.id, one.flags);
     }
@@ -169,8 +170,8 @@ CTXB_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocati
                                     CUdeviceptr address) {
   CTXB_COUNT_CALL();
   return working([&] {
-    require_value(flags != nullptr && location != nullptr);
-    require_value(location->type == CU_MEM_LOCATION_TYPE_DEVICE);
+    check_value(flags != nullptr && location != nullptr);
+    check_value(location->type == CU_MEM_LOCATION_TYPE_DEVICE);
     find_device(location->id);
     *flags = virtual_memory().access(address, location->id);
   });

@@ -30,7 +30,7 @@ using namespace ctxbroker;
 
 // What the pages define.
 void soften_picture(float* pixels, unsigned width, unsigned height);
-void require_gate(const Broker& broker);
+void check_gate(const Broker& broker);
 void print_memory(const Broker& broker);
 void look_at(const std::vector<unsigned char>& bytes);
 void set_up(PluginInstance& grade);
@@ -417,7 +417,7 @@ int main(int argc, char** argv) try {
   Broker broker = open_broker();
   say_who_is_waited_for();
   check(shown.empty(), "nothing runs");
-  require_gate(broker);
+  check_gate(broker);
   const std::string image =
       ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry e() { ret; }\n";
   look_at({image.begin(), image.end()});

@@ -14,7 +14,7 @@ namespace {
 
 // dst, then `count` sources, all of one type.
 void uniform(Builder& b, const std::string& op, Type type, std::size_t count) {
-  b.expect_operands(count + 1, count + 1);
+  b.check_operands(count + 1, count + 1);
   std::array<ValueId, 3> sources = {no_value, no_value, no_value};
   for (std::size_t i = 0; i < count; ++i) sources[i] = b.source(b.operand(i + 1), type);
   const ValueId dst = b.destination(b.operand(0), type);
@@ -47,7 +47,7 @@ ValueId carry_flag(Builder& b) {
 // add, sub with .cc, addc, subc: the sum reads the old carry, so the new one is set after it, and
 // the destination last, since it may be a source too. A subtraction adds the complement and 1.
 void extended(Builder& b, const std::string& base, Type type, bool reads, bool writes) {
-  b.expect_operands(3, 3);
+  b.check_operands(3, 3);
   const Type bits = bits_of(type);
   const std::string width(name_of(bits));
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
@@ -112,14 +112,14 @@ void mul(Builder& b) {
   finish(b, m, type);
   if (part.empty()) b.unsupported();
   if (part != "wide") return uniform(b, product("mul", part, type), type, 2);
-  b.expect_operands(3, 3);
+  b.check_operands(3, 3);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   b.emit(product("mul", part, type), b.destination(b.operand(0), twice(b, type)), {x, y});
 }
 
 // The extended-precision forms: the product, then an addition with carry.
 void mad_with_carry(Builder& b, std::string_view part, Type type, bool reads, bool writes) {
-  b.expect_operands(4, 4);
+  b.check_operands(4, 4);
   if (part.empty() || part == "wide") b.unsupported();
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   const ValueId z = b.source(b.operand(3), type);
@@ -148,7 +148,7 @@ void mad(Builder& b) {
   if (saturate)
     return uniform(b, joined(joined("mad", part), joined("sat", name_of(type))), type, 3);
   if (part != "wide") return uniform(b, product("mad", part, type), type, 3);
-  b.expect_operands(4, 4);
+  b.check_operands(4, 4);
   const Type wide = twice(b, type);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   const ValueId z = b.source(b.operand(3), wide);
@@ -200,7 +200,7 @@ void dot_product(Builder& b) {
   const std::string_view part = m.take_any({"lo", "hi"});
   const Type first = m.take_type(), second = m.take_type();
   finish(b, m);
-  b.expect_operands(4, 4);
+  b.check_operands(4, 4);
   const bool any_signed = is_signed(first) || is_signed(second);
   const ValueId x = b.source(b.operand(1), Type::b32), y = b.source(b.operand(2), Type::b32);
   const ValueId z = b.source(b.operand(3), any_signed ? Type::s32 : Type::u32);

@@ -48,7 +48,7 @@ void atomic(Builder& b) {
   const bool known = space == Space::none || space == Space::global || space == Space::shared;
   if (!m.empty() || operation.empty() || !known || register_width(type) == 0) b.unsupported();
   const std::size_t count = operation == "cas" ? 2 : 1;
-  b.expect_operands(first + 1 + count, first + 1 + count);
+  b.check_operands(first + 1 + count, first + 1 + count);
   const Address address = address_of(b, b.operand(first), space);
   const ValueId x = b.source(b.operand(first + 1), type);
   const ValueId y = count == 2 ? b.source(b.operand(first + 2), type) : no_value;

@@ -15,7 +15,7 @@ Type only_type(Builder& b, Modifiers& m) {
 void logic(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = only_type(b, m);
-  b.expect_operands(3, 3);
+  b.check_operands(3, 3);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   b.emit(joined(b.instruction().opcode, name_of(type)), b.destination(b.operand(0), type), {x, y});
 }
@@ -23,7 +23,7 @@ void logic(Builder& b) {
 void invert(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = only_type(b, m);
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   const ValueId x = b.source(b.operand(1), type);
   b.emit(joined(b.instruction().opcode, name_of(type)), b.destination(b.operand(0), type), {x});
 }
@@ -31,7 +31,7 @@ void invert(Builder& b) {
 void shift(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = only_type(b, m);
-  b.expect_operands(3, 3);
+  b.check_operands(3, 3);
   const ValueId x = b.source(b.operand(1), type), by = b.source(b.operand(2), Type::u32);
   const bool left = b.instruction().opcode == "shl";
   if (!is_bits(type) && (left || !is_integer(type))) b.unsupported();
@@ -48,7 +48,7 @@ void funnel_shift(Builder& b) {
   Modifiers m(b.instruction());
   const std::string_view side = m.take_any({"l", "r"}), mode = m.take_any({"wrap", "clamp"});
   if (only_type(b, m) != Type::b32 || side.empty() || mode.empty()) b.unsupported();
-  b.expect_operands(4, 4);
+  b.check_operands(4, 4);
   const ValueId x = b.source(b.operand(1), Type::b32), y = b.source(b.operand(2), Type::b32);
   const ValueId by = b.source(b.operand(3), Type::u32);
   b.emit(joined(joined("shf", side), joined(mode, "b32")), b.destination(b.operand(0), Type::b32),
@@ -59,7 +59,7 @@ void funnel_shift(Builder& b) {
 void count(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = only_type(b, m);
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   const ValueId x = b.source(b.operand(1), type);
   b.emit(joined(b.instruction().opcode, name_of(type)), b.destination(b.operand(0), Type::u32),
          {x});
@@ -69,7 +69,7 @@ void bfind(Builder& b) {
   Modifiers m(b.instruction());
   const bool amount = m.take("shiftamt");
   const Type type = only_type(b, m);
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   const ValueId x = b.source(b.operand(1), type);
   b.emit(joined(amount ? "bfind.shiftamt" : "bfind", name_of(type)),
          b.destination(b.operand(0), Type::u32), {x});
@@ -84,7 +84,7 @@ ValueId field_bound(Builder& b, const Operand& operand) {
 void bfe(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = only_type(b, m);
-  b.expect_operands(4, 4);
+  b.check_operands(4, 4);
   const ValueId x = b.source(b.operand(1), type);
   const ValueId at = field_bound(b, b.operand(2)), size = field_bound(b, b.operand(3));
   b.emit(joined("bfe", name_of(type)), b.destination(b.operand(0), type), {x, at, size});
@@ -93,7 +93,7 @@ void bfe(Builder& b) {
 void bfi(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = only_type(b, m);
-  b.expect_operands(5, 5);
+  b.check_operands(5, 5);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   const ValueId at = field_bound(b, b.operand(3)), size = field_bound(b, b.operand(4));
   b.emit(joined("bfi", name_of(type)), b.destination(b.operand(0), type), {x, y, at, size});
@@ -104,7 +104,7 @@ void masked(Builder& b) {
   Modifiers m(b.instruction());
   const std::string_view mode = m.take_any({"wrap", "clamp"});
   const Type type = only_type(b, m);
-  b.expect_operands(3, 3);
+  b.check_operands(3, 3);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), Type::u32);
   b.emit(joined(joined(b.instruction().opcode, mode), name_of(type)),
          b.destination(b.operand(0), type), {x, y});
@@ -114,7 +114,7 @@ void prmt(Builder& b) {
   Modifiers m(b.instruction());
   const std::string_view mode = m.take_any({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"});
   if (only_type(b, m) != Type::b32) b.unsupported();
-  b.expect_operands(4, 4);
+  b.check_operands(4, 4);
   const ValueId x = b.source(b.operand(1), Type::b32), y = b.source(b.operand(2), Type::b32);
   const ValueId z = b.source(b.operand(3), Type::b32);
   b.emit(mode.empty() ? "prmt.b32" : joined("prmt.b32", mode),
@@ -124,7 +124,7 @@ void prmt(Builder& b) {
 void lop3(Builder& b) {
   Modifiers m(b.instruction());
   if (only_type(b, m) != Type::b32) b.unsupported();
-  b.expect_operands(5, 5);
+  b.check_operands(5, 5);
   const ValueId x = b.source(b.operand(1), Type::b32), y = b.source(b.operand(2), Type::b32);
   if (b.operand(4).kind != Operand::Kind::integer)
     b.fail("the table of lop3.b32 must be a constant");
@@ -177,7 +177,7 @@ std::vector<ValueId> compared(Builder& b, const Comparison& c) {
   const bool is_f16 = element_of(c.type) == Type::f16;
   if (is_half(c.type) && c.ftz && !is_f16) b.unsupported();
   const std::size_t operands = c.combine.empty() ? 3 : 4;
-  b.expect_operands(operands, operands);
+  b.check_operands(operands, operands);
   const Type wide = is_half(c.type) ? Type::f32 : c.type;
   const std::string op = comparison_op(b, c.name, c.ftz && !is_half(c.type), wide);
   const auto x = halves_of(b, b.source(b.operand(1), c.type), c.type);
@@ -273,7 +273,7 @@ void selp(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = only_type(b, m);
   if (is_half(type)) b.unsupported();
-  b.expect_operands(4, 4);
+  b.check_operands(4, 4);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   const ValueId p = b.predicate(b.operand(3));
   b.emit(joined("selp", name_of(bits_of(type))), b.destination(b.operand(0), type), {x, y, p});
@@ -285,7 +285,7 @@ void slct(Builder& b) {
   const Type type = m.take_type(), by = only_type(b, m);
   const bool fits = by == Type::f32 || (by == Type::s32 && !ftz);
   if (!fits || is_half(type)) b.unsupported();
-  b.expect_operands(4, 4);
+  b.check_operands(4, 4);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   const ValueId sign = b.source(b.operand(3), by);
   const std::string_view how = by == Type::s32 ? "slct.s32" : ftz ? "slct.ftz.f32" : "slct.f32";

@@ -230,7 +230,7 @@ const Operand& Builder::operand(std::size_t index) const {
   return instruction_->operands[index];
 }
 
-void Builder::expect_operands(std::size_t least, std::size_t most) const {
+void Builder::check_operands(std::size_t least, std::size_t most) const {
   const std::size_t count = instruction_->operands.size();
   if (count < least) fail("too few operands of " + instruction_->full_name());
   if (count > most) fail("too many operands of " + instruction_->full_name());

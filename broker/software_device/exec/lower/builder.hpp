@@ -134,7 +134,7 @@ class Builder {
   bool is_register(const Operand& operand);
   ValueId register_named(const std::string& name);
   const Operand& operand(std::size_t index) const;
-  void expect_operands(std::size_t least, std::size_t most) const;
+  void check_operands(std::size_t least, std::size_t most) const;
   void expect_constant_up_to(std::uint64_t most, const Operand& operand) const;  // if it is one
   const Symbol& symbol(const std::string& name);
   ValueId symbol_value(const Operand& operand, std::uint8_t width);

@@ -13,7 +13,7 @@ void bra(Builder& b) {
   Modifiers m(b.instruction());
   m.ignore({"uni"});
   if (!m.empty()) b.unsupported();
-  b.expect_operands(1, 1);
+  b.check_operands(1, 1);
   if (b.operand(0).kind != Operand::Kind::label) b.fail("bra needs a label");
   b.branch(b.label_named(b.operand(0).name));
 }
@@ -23,7 +23,7 @@ void brx(Builder& b) {
   Modifiers m(b.instruction());
   m.ignore({"uni"});
   if (!m.take("idx") || !m.empty() || b.is_guarded()) b.unsupported();
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   const ValueId index = b.source(b.operand(0), Type::u32);
   const auto table = b.scope().tables.find(b.operand(1).name);
   if (table == b.scope().tables.end()) {
@@ -84,7 +84,7 @@ void barrier_vote(Builder& b, Modifiers& m) {
   const std::string_view how = m.take_any({"popc", "and", "or"});
   const Type type = m.take_type();
   if (!m.empty() || how.empty()) b.unsupported();
-  b.expect_operands(3, 4);
+  b.check_operands(3, 4);
   const std::size_t last = b.instruction().operands.size() - 1;
   const BarrierMode mode = how == "popc"  ? BarrierMode::count
                            : how == "and" ? BarrierMode::all
@@ -103,7 +103,7 @@ void barrier(Builder& b) {
   m.ignore({"aligned", "cta"});
   if (m.take("warp")) {
     if (!m.take("sync") || !m.empty()) b.unsupported();
-    b.expect_operands(1, 1);
+    b.check_operands(1, 1);
     const ValueId members = b.source(b.operand(0), Type::b32);
     b.emit("warp.sync", no_value, {no_value, no_value, no_value, members});
     return;
@@ -111,7 +111,7 @@ void barrier(Builder& b) {
   if (m.take("red")) return barrier_vote(b, m);
   const bool arrives = m.take("arrive");
   if ((!arrives && !m.take("sync")) || !m.empty()) b.unsupported();
-  b.expect_operands(arrives ? 2 : 1, 2);
+  b.check_operands(arrives ? 2 : 1, 2);
   const ValueId number = barrier_number(b, b.operand(0));
   const ValueId threads =
       b.instruction().operands.size() == 2 ? barrier_threads(b, b.operand(1)) : no_value;
@@ -123,7 +123,7 @@ void barrier(Builder& b) {
 void nanosleep(Builder& b) {
   Modifiers m(b.instruction());
   if (m.take_type() != Type::u32 || !m.empty()) b.unsupported();
-  b.expect_operands(1, 1);
+  b.check_operands(1, 1);
   b.source(b.operand(0), Type::u32);
 }
 

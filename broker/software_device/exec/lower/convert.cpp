@@ -122,7 +122,7 @@ ValueId as_half(Builder& b, const Operand& operand, const Conversion& c) {
 // cvt.rn.f16.f32 and its like; of a pair, the first source is the upper half.
 void to_half(Builder& b, const Conversion& c) {
   const std::size_t sources = is_pair(c.to) ? 2 : 1;
-  b.expect_operands(sources + 1, sources + 1);
+  b.check_operands(sources + 1, sources + 1);
   std::vector<ValueId> halves;
   for (std::size_t i = sources; i > 0; --i) halves.push_back(as_half(b, b.operand(i), c));
   join_halves(b, b.destination(b.operand(0), c.to), halves);
@@ -181,7 +181,7 @@ void cvt(Builder& b) {
   const Conversion conversion{integral, rounding, ftz, {saturate, relu}, to, from};
   if (!m.empty() || !exists(conversion)) b.unsupported();
   if (is_half(to)) return to_half(b, conversion);
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   ValueId value = b.any_source(b.operand(1), from);
   if (b.width(value) < bytes_of(from)) b.source(b.operand(1), from);  // says what is wrong
   const Operand& target = b.operand(0);
@@ -261,7 +261,7 @@ void pack(Builder& b) {
   const bool fits = m.take("sat") && packed != nullptr && m.take("s32");
   const bool has_rest = m.take("b32");
   if (!fits || !m.empty() || has_rest != (packed->bits != 16)) b.unsupported();
-  b.expect_operands(has_rest ? 4 : 3, has_rest ? 4 : 3);
+  b.check_operands(has_rest ? 4 : 3, has_rest ? 4 : 3);
   const auto literal = [&](std::int64_t value) {
     return b.literal(4, static_cast<std::uint64_t>(value));
   };
@@ -292,7 +292,7 @@ void to_tf32(Builder& b) {
   const bool known = m.take("rna") && m.take("tf32") && m.take_type() == Type::f32;
   const bool to_finite = m.take("satfinite");
   if (!known || !m.empty()) b.unsupported();
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   const auto step = [&](std::string_view op, ValueId x, ValueId y) {
     return b.computed(op, 4, {x, y});
   };

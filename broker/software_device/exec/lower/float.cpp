@@ -112,7 +112,7 @@ void lower_float_arithmetic(Builder& b, Modifiers& m, Type type) {
   const bool of_doubles = shape->opcode == "rsqrt" || (shape->opcode == "rcp" && ftz);
   if (is_double && approx && !of_doubles) b.unsupported();
 
-  b.expect_operands(shape->sources + 1, shape->sources + 1);
+  b.check_operands(shape->sources + 1, shape->sources + 1);
   std::array<ValueId, 3> s = {no_value, no_value, no_value};
   for (std::size_t i = 0; i < shape->sources; ++i) s[i] = b.source(b.operand(i + 1), type);
   const ValueId dst = b.destination(b.operand(0), type);
@@ -142,7 +142,7 @@ void copysign(Builder& b) {
   Modifiers m(b.instruction());
   const Type type = m.take_type();
   if (!m.empty() || !is_float(type)) b.unsupported();
-  b.expect_operands(3, 3);
+  b.check_operands(3, 3);
   const ValueId x = b.source(b.operand(1), type), y = b.source(b.operand(2), type);
   b.emit(std::string("copysign.").append(name_of(type)), b.destination(b.operand(0), type), {x, y});
 }
@@ -153,7 +153,7 @@ void testp(Builder& b) {
       m.take_any({"finite", "infinite", "number", "notanumber", "normal", "subnormal"});
   const Type type = m.take_type();
   if (!m.empty() || what.empty()) b.unsupported();
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   const ValueId x = b.source(b.operand(1), type);
   b.emit(std::string("testp.").append(what).append(".").append(name_of(type)),
          b.destination(b.operand(0), Type::pred), {x});

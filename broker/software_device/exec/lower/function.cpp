@@ -122,7 +122,7 @@ void count_definitions(Builder& b, const Operand& operand) {
 void lower_instruction(Builder& b) {
   const auto found = lowerings().find(b.instruction().opcode);
   if (found == lowerings().end()) b.unsupported();
-  require_target(b);
+  check_target(b);
   found->second(b);
 }
 

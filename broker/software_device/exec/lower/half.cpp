@@ -131,7 +131,7 @@ ValueId limited(Builder& b, ValueId wide, Limits limits) {
 void lower_half_arithmetic(Builder& b, Modifiers& m, Type type) {
   const HalfShape& shape = half_shape_of(b);
   const Calculation calculation = read(b, m, shape, type);
-  b.expect_operands(shape.sources + 1, shape.sources + 1);
+  b.check_operands(shape.sources + 1, shape.sources + 1);
   std::array<std::vector<ValueId>, 3> sources;
   for (std::size_t i = 0; i < shape.sources; ++i) {
     sources[i] = halves_of(b, b.source(b.operand(i + 1), type), type);

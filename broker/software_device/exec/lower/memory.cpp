@@ -249,7 +249,7 @@ Space parameter_space(Builder& b, const Operand& address) {
 
 void ld(Builder& b) {
   const Access access = access_of(b, true);
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   const Operand from = as_address(b, b.operand(1));
   Space space = space_named(b, from, access.space);
   if (space == Space::param) {
@@ -286,7 +286,7 @@ void ld(Builder& b) {
 
 void st(Builder& b) {
   const Access access = access_of(b, false);
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   const Operand target = as_address(b, b.operand(0));
   Space space = space_named(b, target, access.space);
   if (space == Space::constant) b.unsupported();

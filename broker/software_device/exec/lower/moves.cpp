@@ -78,7 +78,7 @@ void mov(Builder& b) {
   const Type type = m.take_type();
   const bool fits = register_width(type) != 0 && (ptx::size_of(type) > 1 || type == Type::pred);
   if (!m.empty() || !fits || is_half(type)) b.unsupported();
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   if (count > 1) return move_vector(b, type, count);
   if (b.operand(1).kind == Operand::Kind::vector) return pack(b, type);
   if (b.operand(0).kind == Operand::Kind::vector) return unpack(b, type);
@@ -95,7 +95,7 @@ void cvta(Builder& b) {
       m.take_any({"global", "const", "shared", "shared::cta", "local", "param"});
   const Type type = m.take_type();
   if (!m.empty() || space.empty() || type != Type::u64) b.unsupported();
-  b.expect_operands(2, 2);
+  b.check_operands(2, 2);
   const ValueId from = b.source(b.operand(1), type);
   const ValueId dst = b.destination(b.operand(0), type);
   if (space == "global" || space == "const") return b.assign(b.operand(0), dst, from);

@@ -34,7 +34,7 @@ bool has(const Instruction& instruction, std::string_view wanted) {
 
 }  // namespace
 
-void require_target(const Builder& builder) {
+void check_target(const Builder& builder) {
   const Instruction& instruction = builder.instruction();
   unsigned least = 0;
   for (const Need& need : needs) {

@@ -7,6 +7,6 @@
 namespace ctxbroker::software::exec::lower {
 
 // Refuses the builder's current instruction if its module is for older GPUs than have it.
-void require_target(const Builder& builder);
+void check_target(const Builder& builder);
 
 }  // namespace ctxbroker::software::exec::lower

@@ -185,7 +185,7 @@ void scalar(Builder& b) {
     b.fail(b.instruction().full_name() + " has a second operation, and so no part of '" +
            to.operand.name + "'");
   }
-  b.expect_operands(merges || !second.empty() ? 4 : 3, 4);
+  b.check_operands(merges || !second.empty() ? 4 : 3, 4);
   ValueId value = calculated(b, primary, scalar_source(b, selected(b, 1), types.x),
                              scalar_source(b, selected(b, 2), types.y));
   if (saturates) value = clamped(b, value, is_signed(types.result), bits);
@@ -212,7 +212,7 @@ void multiply_add(Builder& b) {
   const bool saturates = m.take("sat"), adds_one = m.take("po");
   const std::string_view scale = m.take_any({"shr7", "shr15"});
   if (!m.empty()) b.unsupported();
-  b.expect_operands(4, 4);
+  b.check_operands(4, 4);
   const Selected to = selected(b, 0), x = selected(b, 1), y = selected(b, 2), c = selected(b, 3);
   refuse_any_part(b, to);
   refuse_any_part(b, c);
@@ -276,7 +276,7 @@ void parallel(Builder& b) {
   const WordTypes types = read_types(b, m, primary);
   const bool saturates = !primary.is_set && m.take("sat"), adds = m.take("add");
   if (!m.empty() || (saturates && adds)) b.unsupported();
-  b.expect_operands(4, 4);
+  b.check_operands(4, 4);
   const Selected to = selected(b, 0), x = selected(b, 1), y = selected(b, 2), c = selected(b, 3);
   refuse_any_part(b, c);
   if (c.operand.kind != Operand::Kind::reg) refuse_parts(b, c);

@@ -34,7 +34,7 @@ void shfl(Builder& b) {
   const bool sync = m.take("sync");
   const std::string_view mode = m.take_any({"up", "down", "bfly", "idx"});
   if (m.take_type() != Type::b32 || !m.empty() || mode.empty()) b.unsupported();
-  b.expect_operands(sync ? 5 : 4, sync ? 5 : 4);
+  b.check_operands(sync ? 5 : 4, sync ? 5 : 4);
   const ValueId x = b.source(b.operand(1), Type::b32), y = b.source(b.operand(2), Type::u32);
   const ValueId bounds = b.source(b.operand(3), Type::u32);
   const ValueId members = sync ? b.source(b.operand(4), Type::u32) : b.literal(4, 0);
@@ -43,7 +43,7 @@ void shfl(Builder& b) {
 
 // One source and, with .sync, the lanes that take part.
 void across(Builder& b, const std::string& op, Type source, Type result, bool sync) {
-  b.expect_operands(sync ? 3 : 2, sync ? 3 : 2);
+  b.check_operands(sync ? 3 : 2, sync ? 3 : 2);
   const ValueId x = b.source(b.operand(1), source);
   const ValueId members = sync ? b.source(b.operand(2), Type::u32) : no_value;
   emit(b, op, targets_of(b, result), {x, no_value, no_value, members});
@@ -86,7 +86,7 @@ void redux(Builder& b) {
 void activemask(Builder& b) {
   Modifiers m(b.instruction());
   if (m.take_type() != Type::b32 || !m.empty()) b.unsupported();
-  b.expect_operands(1, 1);
+  b.check_operands(1, 1);
   b.emit("activemask", b.destination(b.operand(0), Type::b32), {});
 }
 
