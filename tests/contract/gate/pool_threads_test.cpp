@@ -18,8 +18,8 @@
 namespace ctxbroker {
 namespace {
 
-constexpr unsigned threads = 4;  // of async_threads.cpp
-constexpr std::uint64_t all_bytes = threads * 4096;
+constexpr unsigned pool_size = 4;  // of async_threads.cpp
+constexpr std::uint64_t all_bytes = pool_size * 4096;
 
 class PoolThreadsTest : public GateTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, PoolThreadsTest,
                          });
 
 TEST_P(PoolThreadsTest, CallsOfAsyncThreadsAreTheTenants) {
-  for (int round = 0; round < 3; ++round) {  // with new threads each time
+  for (int round = 0; round < 3; ++round) {  // with new pool_size each time
     EXPECT_EQ(run(tenant, library, "allocate_on_async"), 0);
     EXPECT_EQ(held_bytes("tenant"), all_bytes);
     expect_peace();
@@ -91,14 +91,14 @@ TEST_P(PoolThreadsTest, CallsOfAsyncThreadsAreTheTenants) {
   expect_peace();
   tenant.close();
   broker.poll();
-  EXPECT_EQ(put_off(), 0U) << "the threads have left the context when they ended";
+  EXPECT_EQ(put_off(), 0U) << "the pool_size have left the context when they ended";
 }
 
 TEST_P(PoolThreadsTest, CallsOfAPoolAreTheTenantsInLaterCallsToo) {
   ASSERT_EQ(run(tenant, library, "start_pool"), 0);
   EXPECT_EQ(run(tenant, library, "allocate_on_pool"), 0) << "in another call";
   EXPECT_EQ(held_bytes("tenant"), all_bytes);
-  EXPECT_EQ(run(tenant, library, "free_on_async"), 0) << "other threads of the same tenant";
+  EXPECT_EQ(run(tenant, library, "free_on_async"), 0) << "other pool_size of the same tenant";
   EXPECT_EQ(call(library, "allocate_on_pool"), 0) << "with no guard";
   EXPECT_EQ(held_bytes("tenant"), all_bytes);
   EXPECT_EQ(run(neighbour, library, "free_on_pool"), 0) << "in the neighbour's guard";
@@ -130,13 +130,13 @@ TEST_P(PoolThreadsTest, MemoryOfAPoolThatOutlivesItsTenantIsGivenBack) {
   ASSERT_EQ(run(neighbour, neighbours, "start_pool"), 0);
   ASSERT_EQ(run(tenant, library, "allocate_on_pool"), 0);
   ASSERT_EQ(run(neighbour, neighbours, "allocate_on_pool"), 0);
-  std::array<CUdeviceptr, threads> parts{};
-  std::copy_n(parts_of(library), threads, parts.begin());
+  std::array<CUdeviceptr, pool_size> parts{};
+  std::copy_n(parts_of(library), pool_size, parts.begin());
   for (const CUdeviceptr part : parts) EXPECT_TRUE(is_memory(part)) << "the control";
   tenant.close();
   for (const CUdeviceptr part : parts) EXPECT_FALSE(is_memory(part));
   EXPECT_EQ(put_off(), GetParam() == LeaseKind::shared ? 0U : 1U)
-      << "a control: the pool's threads are in the context";
+      << "a control: the pool's pool_size are in the context";
   EXPECT_EQ(end_pools[0](), 0);
   broker.poll();
   EXPECT_EQ(put_off(), 0U);
@@ -149,9 +149,9 @@ TEST_P(PoolThreadsTest, MemoryOfAPoolThatOutlivesItsTenantIsGivenBack) {
 TEST_P(PoolThreadsTest, PoolIsRefusedTheMemoryOfANeighbour) {
   ASSERT_EQ(run(tenant, library, "start_pool"), 0);
   ASSERT_EQ(run(neighbour, neighbours, "allocate_on_async"), 0);
-  std::copy_n(parts_of(neighbours), threads, parts_of(library));
-  EXPECT_EQ(run(tenant, library, "free_on_pool"), static_cast<int>(threads));
-  EXPECT_EQ(run(tenant, library, "free_on_async"), static_cast<int>(threads));
+  std::copy_n(parts_of(neighbours), pool_size, parts_of(library));
+  EXPECT_EQ(run(tenant, library, "free_on_pool"), static_cast<int>(pool_size));
+  EXPECT_EQ(run(tenant, library, "free_on_async"), static_cast<int>(pool_size));
   EXPECT_GT(tenant.strikes(), 0U);
   EXPECT_EQ(neighbour.strikes(), 0U);
   EXPECT_EQ(held_bytes("neighbour"), all_bytes);
