@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, PoolThreadsTest,
                          });
 
 TEST_P(PoolThreadsTest, CallsOfAsyncThreadsAreTheTenants) {
-  for (int round = 0; round < 3; ++round) {  // with new pool_size each time
+  for (int round = 0; round < 3; ++round) {  // with new threads each time
     EXPECT_EQ(run(tenant, library, "allocate_on_async"), 0);
     EXPECT_EQ(held_bytes("tenant"), all_bytes);
     expect_peace();
@@ -91,14 +91,14 @@ TEST_P(PoolThreadsTest, CallsOfAsyncThreadsAreTheTenants) {
   expect_peace();
   tenant.close();
   broker.poll();
-  EXPECT_EQ(put_off(), 0U) << "the pool_size have left the context when they ended";
+  EXPECT_EQ(put_off(), 0U) << "the threads have left the context when they ended";
 }
 
 TEST_P(PoolThreadsTest, CallsOfAPoolAreTheTenantsInLaterCallsToo) {
   ASSERT_EQ(run(tenant, library, "start_pool"), 0);
   EXPECT_EQ(run(tenant, library, "allocate_on_pool"), 0) << "in another call";
   EXPECT_EQ(held_bytes("tenant"), all_bytes);
-  EXPECT_EQ(run(tenant, library, "free_on_async"), 0) << "other pool_size of the same tenant";
+  EXPECT_EQ(run(tenant, library, "free_on_async"), 0) << "other threads of the same tenant";
   EXPECT_EQ(call(library, "allocate_on_pool"), 0) << "with no guard";
   EXPECT_EQ(held_bytes("tenant"), all_bytes);
   EXPECT_EQ(run(neighbour, library, "free_on_pool"), 0) << "in the neighbour's guard";
@@ -136,7 +136,7 @@ TEST_P(PoolThreadsTest, MemoryOfAPoolThatOutlivesItsTenantIsGivenBack) {
   tenant.close();
   for (const CUdeviceptr part : parts) EXPECT_FALSE(is_memory(part));
   EXPECT_EQ(put_off(), GetParam() == LeaseKind::shared ? 0U : 1U)
-      << "a control: the pool's pool_size are in the context";
+      << "a control: the pool's threads are in the context";
   EXPECT_EQ(end_pools[0](), 0);
   broker.poll();
   EXPECT_EQ(put_off(), 0U);
