@@ -41,7 +41,7 @@ class TwoFrameworks(strangers.Program):
                 cells.append("-" if share is None else f"{share:.2f}")
                 if share is not None and run.arrangement.leases and share < KEPT:
                     words = "right, but slowed down by its neighbour"
-                    is_right = is_right and not place.options.enforce_rates
+                    is_right = is_right and not place.options.rates_only
             is_good = is_good and is_right
             rows.append([*cells, words])
         return ["", "With a partition each, and a neighbour that fills the device with kernels (hog):", "",

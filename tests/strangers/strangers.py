@@ -573,6 +573,8 @@ def rate_runs(place):
 
 
 def reset_arrangements(place):
+    if place.options.rates_only:
+        return []
     found = [CONTROL]
     if place.ctxb_run:
         found += [SHIELD, EACH]
@@ -604,7 +606,7 @@ def conclude(place, report, runs, more=()):
     quiet_rate = best(runs, "quiet")
     if alone_rate and quiet_rate:
         share = quiet_rate / alone_rate
-        if place.options.enforce_rates and share < ENOUGH:
+        if place.options.rates_only and share < ENOUGH:
             all_good = False
         report.say(f"Rate under ctxb-run without resets: {share:.3f} of the rate alone"
                    f"{'' if share >= ENOUGH else '  <-- TOO SLOW'}.")
@@ -632,8 +634,8 @@ def parser_of(text):
     parser.add_argument("--control-timeout", type=float, default=30,
                         help="the same for the control, which may hang; it gets at least twice as long as the run alone")
     parser.add_argument("--repeat", type=int, default=2, help="runs for each rate")
-    parser.add_argument("--enforce-rates", action="store_true",
-                        help="status 1 also for a rate that is too low; for a machine that does nothing else")
+    parser.add_argument("--rates-only", action="store_true",
+                        help="no resets, and status 1 for a rate that is too low; for a machine that does nothing else")
     parser.add_argument("--leases", nargs="+", default=["private", "green", "shared"], help="beside resets")
     parser.add_argument("--quiet-lease", default="auto", help="of the runs under ctxb-run without resets")
     parser.add_argument("--as-policy", action="store_true", help="patterns and leases as a policy file, not as options")
