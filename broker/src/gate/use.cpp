@@ -155,6 +155,7 @@ bool is_known_own(GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept
 CUresult check_use(GatedTenant& tenant, const char* function, Kind kind, std::uint64_t handle,
                    bool may_be_lent) noexcept {
   if (handle == 0) return CUDA_SUCCESS;  // the driver itself answers for that
+  if (kind == Kind::graph_exec && is_known_own(tenant, kind, handle)) return CUDA_SUCCESS;
   // A lease's context may have the value of one that came of a green context and has ended.
   if (kind == Kind::context && whose(tenant, kind, handle) == Whose::callers) return CUDA_SUCCESS;
   const Whole whole = outermost({kind, handle});

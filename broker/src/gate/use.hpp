@@ -98,8 +98,8 @@ CUresult check_inside(const Caller& caller, const char* function, const Node& no
 CUresult check_structure(const Caller& caller, const char* function, Structure structure,
                          Word address) noexcept;
 
-// Returns whether a stream or an event is the tenant's, or lent to it. Takes no lock if it was
-// asked before and no stream or event has ended since.
+// Returns whether a stream, an event or an executable graph is the tenant's, or lent to it. Takes
+// no lock if it was asked before, and none of these has ended since.
 bool is_known_own(GatedTenant& tenant, Kind kind, std::uint64_t handle) noexcept;
 
 // The context is that of the tenant's shared lease, in which others work too.

@@ -11,7 +11,7 @@ namespace {
 
 // After the entry has gone, and before the driver ends the thing.
 void gone(Kind kind) noexcept {
-  if (kind == Kind::stream || kind == Kind::event) ownership_changed();
+  if (kind == Kind::stream || kind == Kind::event || kind == Kind::graph_exec) ownership_changed();
 }
 
 }  // namespace
