@@ -94,8 +94,8 @@ class Ledger {
 
 Ledger& ledger() noexcept;
 
-// Rises when a stream, an event or an executable graph stops being somebody's. What was found out about whose one is
-// holds until then.
+// Rises when a stream, an event or an executable graph stops being somebody's. What was found out
+// about whose one is holds until then.
 inline constinit std::atomic<std::uint64_t> ownership_changes{0};
 inline void ownership_changed() noexcept {
   ownership_changes.fetch_add(1, std::memory_order_acq_rel);
