@@ -244,7 +244,9 @@ class CTXB_API Broker {
   ///
   /// It tells plug-ins (context_lost) and tenants (TenantOptions::on_loss) about lost leases, calls
   /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts
-  /// that were lost and that nothing can use any more. Exceptions of TenantOptions::on_loss pass.
+  /// that were lost and that nothing can use any more. It asks the driver whether CUDA has ended in
+  /// the process, unless jobs run, which find that themselves. Exceptions of TenantOptions::on_loss
+  /// pass.
   void poll();
 
   /// What every tenant used so far and holds now. It waits for no plug-in.

@@ -362,7 +362,7 @@ CTXB_EXPORT ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device,
                                           ctxb_lease_info* info);
 
 /** Tells the broker what a driver call of the tenant's own code returned. The broker sees only its
- * own calls. [any]
+ * own calls, and guarded calls of the tenant's libraries. [any]
  *
  * @param driver_status  a CUresult.
  * @return the lease's CTXB_STATE_*; CTXB_STATE_LOST when there is no lease. */

@@ -171,7 +171,7 @@ class CTXB_API Tenant {
   decltype(auto) run(int device, Function&& function);
 
   /// Tells the broker what a driver call of the tenant's own code returned. The broker sees only
-  /// its own calls.
+  /// its own calls, and guarded calls of the tenant's libraries.
   ///
   /// If the status is a fault, every lease of the process is `ended`. If it says that the context
   /// was destroyed, this lease is `lost`. Any other status changes nothing.

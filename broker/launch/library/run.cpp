@@ -195,6 +195,7 @@ void Run::look_after() noexcept {
     lock.lock();
   }
   lock.unlock();
+  poll();  // for what happened last
   conclude();
   lock.lock();
   is_concluded_ = true;

@@ -431,6 +431,14 @@ std::uint64_t UsedDevice::free_memory() const noexcept {
   return free;
 }
 
+void UsedDevice::look_for_fault() noexcept {
+  const std::uint64_t generation = primary_.generation();
+  if (generation == 0 || !primary_.is_current(generation)) return;
+  int least = 0, greatest = 0;
+  link_.report_status(guarded({&link_.table(), primary_.context(), generation}, {},
+                              [&] { return link_.table().ctx_get_priorities(&least, &greatest); }));
+}
+
 CUresult UsedDevice::make_spare(LeaseKind kind, std::uint64_t most, std::uint64_t* bytes) noexcept {
   try {
     const bool is_green = kind == LeaseKind::green;

@@ -70,6 +70,9 @@ class UsedDevice : private BusyTenants {
   // another one.
   void lose_primary(std::uint64_t generation) noexcept { primary_.lose(generation); }
   void check_primary() noexcept { primary_.check(); }
+  // Asks the driver whether CUDA has ended in the process, if the device is in use. That waits for
+  // nothing.
+  void look_for_fault() noexcept;
 
   // Sets how long the driver's calls may wait for work that may be hung, and who knows whose work
   // that is (borrowed, or null). Call it before the device is used.

@@ -61,6 +61,11 @@ Caller enter_rule() noexcept {
 // Answers a call from a function that the driver calls. In callback.cpp.
 [[gnu::cold]] CUresult refuse_in_callback(const char* function) noexcept;
 
+// Tells the lease whose context is current when the status that a call returns to a tenant's code
+// says that CUDA has ended or that the context is gone. `from`: where the call returns to. In
+// losses.cpp.
+[[gnu::cold]] void report_failure(CUresult status, const void* from) noexcept;
+
 // The way into a rule. CUDA forbids calls of the driver in host functions, stream callbacks and
 // destructors of user objects, so these never reach a rule: what a rule waits for may wait for
 // them.
@@ -71,8 +76,12 @@ struct Entrance<Real, CUresult(Parameters...), function> {
   static CUresult call(Parameters... arguments) noexcept {
     if (is_in_callback()) [[unlikely]]
       return refuse_in_callback(Real::symbol);
-    thread_state.called_from = __builtin_return_address(0);
-    return function(arguments...);
+    const void* const from = __builtin_return_address(0);
+    thread_state.called_from = from;
+    const CUresult status = function(arguments...);
+    if (status != CUDA_SUCCESS) [[unlikely]]
+      report_failure(status, from);
+    return status;
   }
 };
 

@@ -333,10 +333,27 @@ void BrokerImpl::poll() {
     ~Scope() { --depth; }
   };
   const Scope scope(polls_);
+  look_for_fault();
   poll_instances();
   report_losses();
   end_lost_contexts();
   if (claims_ != nullptr) claims_->look();
+}
+
+// Nobody tells of a fault of code outside of guards. A job finds its own, with the one who did it.
+// One device speaks for all.
+void BrokerImpl::look_for_fault() noexcept {
+  if (!leases_ || fault_.happened()) return;
+  {
+    const std::lock_guard lock(instances_mutex_);
+    const bool has_jobs = std::any_of(instances_.begin(), instances_.end(),
+                                      [](const Instance* one) { return one->in_flight(); });
+    if (has_jobs) return;
+  }
+  for (const DeviceInfo& one : driver_->devices) {
+    UsedDevice& used = leases_->device(one.ordinal);
+    if (used.in_use()) return used.look_for_fault();
+  }
 }
 
 // No other thread ends instances meanwhile.

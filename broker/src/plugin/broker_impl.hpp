@@ -121,6 +121,7 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
   // Uses each lease that works in the family, of all brokers of the process.
   template <typename Use>
   void use_leases_in(const HungWork& family, Use&& use);
+  void look_for_fault() noexcept;
   void poll_instances() noexcept;
   std::vector<std::shared_ptr<TenantImpl>> opened_now() const;
   void report_losses();  // of all tenants: see TenantImpl

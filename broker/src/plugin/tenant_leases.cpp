@@ -58,7 +58,8 @@ CUresult TenantImpl::lease(int device, TranslatedLease* captured) noexcept {
         mine.kind() == LeaseKind::private_own ? mine.generation() : mine.primary_generation()};
     return CUDA_SUCCESS;
   } catch (const Error& error) {
-    identity_->log(Severity::error, "lease", error.what());
+    // The end of CUDA was said once, and code may ask again and again.
+    if (!broker_.fault().happened()) identity_->log(Severity::error, "lease", error.what());
     return status_of(error);
   } catch (...) {
     return CUDA_ERROR_OUT_OF_MEMORY;

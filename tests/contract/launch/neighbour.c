@@ -34,6 +34,54 @@ int allocate(void) {
   return status;
 }
 
+/* Works in whatever context is current. */
+EXPORT int use_again(void);
+int use_again(void) {
+  uint64_t memory = 0;
+  return CALL("cuMemAlloc_v2", (uint64_t*, size_t), &memory, 4096);
+}
+
+/* A kernel that stores to an address that is nobody's. */
+static int launch_crash(void) {
+  static const char crash[] =
+      ".version 7.0\n.target sm_70\n.address_size 64\n"
+      ".visible .entry crash()\n"
+      "{\n"
+      "  .reg .b32 %r<2>; .reg .b64 %rd<2>;\n"
+      "  mov.u64 %rd1, 16;\n"
+      "  mov.u32 %r1, 1;\n"
+      "  st.global.u32 [%rd1], %r1;\n"
+      "  ret;\n"
+      "}\n";
+  void *module = NULL, *kernel = NULL;
+  int status = CALL("cuModuleLoadData", (void**, const void*), &module, crash);
+  if (status == 0) {
+    status = CALL("cuModuleGetFunction", (void**, void*, const char*), &kernel, module, "crash");
+  }
+  if (status != 0) return status;
+  return CALL("cuLaunchKernel",
+              (void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+               void**, void**),
+              kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+}
+
+EXPORT int fault(void);
+int fault(void) {
+  const int status = launch_crash();
+  return status != 0 ? status : CALL("cuStreamSynchronize", (void*), NULL);
+}
+
+/* The same with no guarded call after the launch. */
+EXPORT int fault_unseen(void);
+int fault_unseen(void) {
+  enum { not_ready = 600 };
+  int status = launch_crash();
+  if (status != 0) return status;
+  do status = CALL("cuStreamQuery", (void*), NULL);
+  while (status == not_ready);
+  return status;
+}
+
 EXPORT int free_memory(uint64_t memory);
 int free_memory(uint64_t memory) {
   return CALL("cuMemFree_v2", (uint64_t), memory);

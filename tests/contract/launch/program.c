@@ -195,6 +195,20 @@ static void free_by(const char* file) {
   say("free_memory", deed(memory));
 }
 
+/* Destroys the context that a library has left current. The driver would pop it from the stack of
+ * the thread that destroys it. */
+static void* destroy(void* context) {
+  return (void*)(intptr_t)CALL("cuCtxDestroy_v2", (void*), context);
+}
+static void destroy_current(void) {
+  void *context = NULL, *status = NULL;
+  CALL("cuCtxGetCurrent", (void**), &context);
+  pthread_t thread;
+  pthread_create(&thread, NULL, destroy, context);
+  pthread_join(thread, &status);
+  say("destroy", (int)(intptr_t)status);
+}
+
 /* Waits until a file has that text in it, for 30 s at most. */
 static void wait_for_text(const char* file, const char* text) {
   for (int i = 0; i < 3000; ++i) {
@@ -229,6 +243,10 @@ int main(int argc, char** argv) {
     if (IS("open")) use_library(value, "");
     if (IS("reset-by")) use_library(value, "reset_device");
     if (IS("allocate-by")) use_library(value, "allocate");
+    if (IS("use-by")) use_library(value, "use_again");
+    if (IS("fault-by")) use_library(value, "fault");
+    if (IS("fault-unseen-by")) use_library(value, "fault_unseen");
+    if (IS("destroy-current")) destroy_current();
     if (IS("free-by")) free_by(value);
     if (IS("drop-by")) use_library(value, "drop_driver");
     if (IS("wait-by")) use_library(value, "last_status");

@@ -52,6 +52,88 @@ TEST_F(RunTest, ResetOfALibraryWithoutAPatternIsRefusedAsAControl) {
   EXPECT_THAT(ended.output, HasSubstr("reset_device: 800\nmemory: whole\n"));
 }
 
+std::string state_in(const nlohmann::json& report, const std::string& tenant) {
+  for (const auto& lease : report.at("leases")) {
+    if (lease.at("tenant") == tenant) return lease.at("state");
+  }
+  return "none";
+}
+
+// The texts of its records with that topic.
+std::vector<std::string> records_in(const nlohmann::json& report, const std::string& topic) {
+  std::vector<std::string> texts;
+  for (const auto& record : report.at("records")) {
+    if (record.at("topic") == topic) texts.push_back(record.at("text"));
+  }
+  return texts;
+}
+
+// Options for a tenant that a loss befalls and one beside it.
+std::vector<std::string> loser_and_neighbour(const std::string& lease, const std::string& report) {
+  return {"--tenant", "loser=*/launch_neighbour.so@" + lease,
+          "--tenant", "innocent=*/launch_neighbour_twin.so@private",
+          "--report", report};
+}
+
+TEST_F(RunTest, PrivateContextThatTheProgramDestroysIsTold) {
+  const auto ended =
+      run_program(loser_and_neighbour("private", at("report.json")),
+                  {"allocate-by=" + neighbour("launch_neighbour_twin"),
+                   "allocate-by=" + neighbour(), "destroy-current", "use-by=" + neighbour()});
+  EXPECT_EQ(ended.output, "allocate: 0\nallocate: 0\ndestroy: 0\nuse_again: 709\n");
+  EXPECT_THAT(ended.errors, AllOf(ContainsRegex("loser on device 0, .*: its context was lost"),
+                                  Not(HasSubstr("innocent"))));
+  EXPECT_EQ(state_in(report(), "loser"), "lost");
+  EXPECT_EQ(state_in(report(), "innocent"), "ready");
+  EXPECT_THAT(records_in(report(), "lease"), ElementsAre(HasSubstr("was destroyed by somebody")));
+}
+
+TEST_F(RunTest, TenantThatBeginsAnewAfterALossHasANewLease) {
+  const auto ended = run_program(
+      loser_and_neighbour("private", at("report.json")),
+      {"allocate-by=" + neighbour("launch_neighbour_twin"), "allocate-by=" + neighbour(),
+       "destroy-current", "use-by=" + neighbour(), "reset-by=" + neighbour(),
+       "allocate-by=" + neighbour(), "use-by=" + neighbour()});
+  EXPECT_THAT(ended.output,
+              HasSubstr("use_again: 709\nreset_device: 0\nallocate: 0\nuse_again: 0\n"));
+  EXPECT_THAT(ended.errors, AllOf(HasSubstr("the broker recorded 1 error: loser: "),
+                                  HasSubstr("was destroyed by somebody")));
+  EXPECT_EQ(state_in(report(), "loser"), "ready");
+  EXPECT_EQ(state_in(report(), "innocent"), "ready");
+}
+
+TEST_F(RunTest, FaultOfATenantIsTold) {
+  for (const char* const lease : {"private", "green", "shared"}) {
+    for (const char* const deed : {"fault-by", "fault-unseen-by"}) {
+      const auto ended =
+          run_program(loser_and_neighbour(lease, at("report.json")),
+                      {"allocate-by=" + neighbour("launch_neighbour_twin"),
+                       "allocate-by=" + neighbour(), std::string(deed) + "=" + neighbour()});
+      EXPECT_THAT(ended.output, HasSubstr(": 700\n")) << lease << " " << deed;
+      EXPECT_THAT(ended.errors,
+                  AllOf(ContainsRegex("loser on device 0, .*: CUDA has ended in the process"),
+                        ContainsRegex("innocent on device 0, .*: CUDA has ended in the process"),
+                        HasSubstr("the broker recorded 1 error: "), HasSubstr("ILLEGAL_ADDRESS")))
+          << lease << " " << deed;
+      EXPECT_EQ(state_in(report(), "loser"), "ended") << lease << " " << deed;
+      EXPECT_EQ(state_in(report(), "innocent"), "ended") << lease << " " << deed;
+      EXPECT_EQ(records_in(report(), "fault").size(), 1U) << lease << " " << deed;
+    }
+  }
+}
+
+TEST_F(RunTest, CallsAfterAFaultAreNoNews) {
+  const auto ended = run_program(
+      loser_and_neighbour("private", at("report.json")),
+      {"allocate-by=" + neighbour("launch_neighbour_twin"), "allocate-by=" + neighbour(),
+       "fault-by=" + neighbour(), "allocate-by=" + neighbour(),
+       "allocate-by=" + neighbour("launch_neighbour_twin"), "use-by=" + neighbour()});
+  EXPECT_THAT(ended.output,
+              HasSubstr("fault: 700\nallocate: 700\nallocate: 700\nuse_again: 700\n"));
+  EXPECT_THAT(ended.errors, HasSubstr("the broker recorded 1 error: "));
+  EXPECT_EQ(report().at("records").size(), 1U);
+}
+
 TEST_F(RunTest, TwoTenantsHaveLeasesOfTheirOwn) {
   run_program(
       {"--tenant", "one=*/launch_neighbour.so@private", "--tenant",

@@ -13,6 +13,7 @@
 #include "context/hung_work.hpp"
 #include "context/lease_users.hpp"
 #include "gate/held.hpp"
+#include "gate/losses.hpp"
 #include "gate/rule.hpp"
 #include "gate/shown.hpp"
 
@@ -229,14 +230,18 @@ bool is_usable_here(CUcontext context) noexcept {
   return current_context() == context && CurrentDevice::call(&device) == CUDA_SUCCESS;
 }
 
-// Makes the driver's call that ends the context, and with it the captures of its streams. The host
-// may have attached a context of its own, and a detach takes one use away then.
+// Makes the driver's call that ends the context, and with it the captures of its streams, and the
+// lease that it belongs to. The host may have attached a context of its own, and a detach takes one
+// use away then.
 template <typename Real>
 CUresult end_with_captures(CUcontext context) noexcept {
   const EndingCaptures captures(context);
+  const auto lease = lease_about_to_end(context);
   const CUresult status = Real::call(context);
   const bool is_one_use = std::is_same_v<Real, Detach> && is_usable_here(context);
-  captures.settle(is_ended(status) && !is_one_use);
+  const bool has_ended = is_ended(status) && !is_one_use;
+  captures.settle(has_ended);
+  if (has_ended) report_ended(lease);
   return status;
 }
 
@@ -401,7 +406,10 @@ CUresult destroy_green(CUgreenCtx green) noexcept {
     const auto refused = refuse_nobody(caller, name, Kind::green_context, value, *holder);
     if (refused) return *refused;
   }
-  return end_by_host(caller, name, Kind::green_context, value, end);
+  const auto lease = lease_about_to_end(green);
+  const CUresult status = end_by_host(caller, name, Kind::green_context, value, end);
+  if (is_ended(status)) report_ended(lease);
+  return status;
 }
 
 // The driver makes none before the kernels of the primary and its green contexts have ended. When
@@ -475,6 +483,7 @@ constexpr RuleRow context_rows[] = {
     row<SetsPreference<"cuCtxResetPersistingL2Cache">>(),
     unguarded<GetLimit>(),
     unguarded<MemoryInfo>(),
+    unguarded<PriorityRange>(),
 };
 
 }  // namespace
