@@ -6,6 +6,7 @@
 
 #include "context/hung_work.hpp"
 #include "context/open_captures.hpp"
+#include "context/ownership.hpp"
 #include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/running_call.hpp"
@@ -325,6 +326,7 @@ bool Lease::end_generation(Phase how) noexcept {
   if (!ended && how == Phase::dead && before == Phase::given_up) {
     ended = phase_.compare_exchange_strong(before, how, std::memory_order_acq_rel);
   }
+  if (ended) ownership_changed();
   return ended;
 }
 

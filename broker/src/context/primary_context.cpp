@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "context/ownership.hpp"
+
 namespace ctxbroker::detail {
 
 bool PrimaryContext::read_state(unsigned* flags, int* active) const noexcept {
@@ -63,6 +65,7 @@ void PrimaryContext::lose(std::uint64_t generation) noexcept {
   shielded_generation_.compare_exchange_strong(shielded, 0, std::memory_order_acq_rel);
   const bool first = generation_.compare_exchange_strong(generation, 0, std::memory_order_acq_rel);
   if (!first) return;
+  ownership_changed();
   device_.log(Severity::error, "device",
               "'s primary context was destroyed; every shared and green lease on it is lost");
 }

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "context/ownership.hpp"
+
 namespace ctxbroker::detail {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <new>
 
+#include "context/ownership.hpp"
 #include "ledger/give_back.hpp"
 
 namespace ctxbroker::detail {

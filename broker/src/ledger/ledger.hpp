@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -93,13 +92,6 @@ class Ledger {
 };
 
 Ledger& ledger() noexcept;
-
-// Rises when a stream, an event or an executable graph stops being somebody's. What was found out
-// about whose one is holds until then.
-inline constinit std::atomic<std::uint64_t> ownership_changes{0};
-inline void ownership_changed() noexcept {
-  ownership_changes.fetch_add(1, std::memory_order_acq_rel);
-}
 
 // Enters what the broker has made in a lease. Its bytes are taken from `budget` already, if there
 // is one. Throws std::bad_alloc; then it is ended again, and they are given back.

@@ -71,6 +71,7 @@ TEST_F(BareLossesTest, PrivateContextThatTheHostDestroysIsLostAtOnce) {
   const AdoptedLibrary library = adopt(tenant);
   ASSERT_EQ(call(library, "set_only"), CUDA_SUCCESS);
   ASSERT_EQ(call(library, "keep_stream"), CUDA_SUCCESS);
+  for (int time = 0; time < 2; ++time) ASSERT_EQ(call(library, "record"), CUDA_SUCCESS);
   const LeaseInfo old = tenant.lease();
   std::thread([&] { EXPECT_EQ(driver_call("cuCtxDestroy_v2", old.context), CUDA_SUCCESS); }).join();
   EXPECT_EQ(state_of(tenant), LeaseState::lost);
@@ -83,6 +84,7 @@ TEST_F(BareLossesTest, PrivateContextThatTheHostDestroysIsLostAtOnce) {
   EXPECT_EQ(call(library, "retain_again"), CUDA_SUCCESS);
   EXPECT_EQ(state_of(tenant), LeaseState::ready);
   EXPECT_GT(tenant.lease().generation, old.generation);
+  EXPECT_EQ(call(library, "record"), CUDA_ERROR_CONTEXT_IS_DESTROYED) << "a driver may crash in it";
   EXPECT_EQ(call(library, "end_stream"), CUDA_ERROR_CONTEXT_IS_DESTROYED);
   EXPECT_EQ(state_of(tenant), LeaseState::ready) << "the stream is of the earlier generation";
   EXPECT_EQ(call(library, "set_and_unset"), CUDA_SUCCESS) << "with the old handle";

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace ctxbroker::detail {
+
+// Rises when a stream, an event or an executable graph stops being somebody's, and when a context
+// ends with all that was made in it. What was found out about whose a thing is holds until then.
+inline constinit std::atomic<std::uint64_t> ownership_changes{0};
+inline void ownership_changed() noexcept {
+  ownership_changes.fetch_add(1, std::memory_order_acq_rel);
+}
+
+}  // namespace ctxbroker::detail
