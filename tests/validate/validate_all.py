@@ -158,6 +158,7 @@ EXCUSED = {"static.exports"}
 LEFT_OUT = {
     "arrival": "it is no plug-in",
     "arrival_slow": "it is no plug-in",
+    "async_threads": "it is no plug-in",
     "avutil_device": "it is no plug-in, but FFmpeg's code in a tenant",
     "bare_threads": "it is no plug-in",
     "behaviours_third": "a copy of behaviours",
@@ -168,6 +169,7 @@ LEFT_OUT = {
     "floats_at_load": "it is no plug-in",
     "foreign": "it needs device code that a test makes",
     "gives_function": "it is no plug-in",
+    "held_up": "it is no plug-in",
     "hidden_variables_one": "it is no plug-in",
     "hidden_variables_two": "it is no plug-in",
     "hopper": "its clusters take few sizes",

@@ -5,7 +5,6 @@
 #include <link.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <iterator>
@@ -58,11 +57,12 @@ Map& map() {
 
 // Says to readers without a lock which code is the tenants'.
 void publish(const Map& map) {
-  std::vector<Extent> ranges;
+  std::vector<TenantCode> libraries;
   for (const Object& one : map.objects) {
-    if (one.tenant != nullptr) ranges.push_back({one.begin, one.end});
+    if (one.tenant == nullptr) continue;
+    libraries.push_back({{one.begin, one.end}, one.is_leaving ? nullptr : one.tenant, one.path});
   }
-  publish_tenant_code(ranges, !map.arrivals.empty());
+  publish_tenant_code(libraries, !map.arrivals.empty());
 }
 
 const Object* find(const std::vector<Object>& objects, std::uintptr_t address) noexcept {
@@ -384,18 +384,20 @@ CodeChange::CodeChange(GatedTenant& tenant, Way way, const std::string& path)
                                        [&](const auto& one) { return one.path == path; });
       process.arrivals.push_back({&tenant, is_new ? path : std::string()});
     }
+    std::vector<Object> before;
+    if (way == Way::leaves) before = process.objects;
+    for (Object& one : process.objects) {
+      if (way != Way::leaves || one.tenant != &tenant) continue;
+      one.is_leaving = !one.was_hosts;
+      // The host goes on using the libraries that it had before.
+      if (one.was_hosts) one.tenant = nullptr;
+    }
     try {
       publish(process);
     } catch (...) {
       if (way == Way::arrives) process.arrivals.pop_back();
+      if (way == Way::leaves) process.objects = std::move(before);
       throw;
-    }
-    if (way == Way::arrives) return;
-    for (Object& one : process.objects) {
-      if (one.tenant != &tenant) continue;
-      one.is_leaving = !one.was_hosts;
-      // The host goes on using the libraries that it had before.
-      if (one.was_hosts) one.tenant = nullptr;
     }
   });
 }
@@ -481,44 +483,22 @@ bool is_still(const char* path, const void* address) noexcept {
          std::strcmp(found.dlfo_link_map->l_name, path) == 0;
 }
 
-// A library that the thread's code was in a moment ago. The lock of the map is shared by all
-// threads, so that each call which takes it costs them all.
-struct SeenCode {
-  Extent code;
-  std::uint64_t owners = 0;  // owners_of_code(), before it was looked up
-  const char* path = "";     // lasting
-  CodeOwner owner;
-};
-constexpr std::size_t most_seen = 4;
-constinit thread_local std::array<SeenCode, most_seen> seen_code;
-constinit thread_local std::size_t next_seen = 0;
-
-const SeenCode* find_seen(const void* address, std::uint64_t owners) noexcept {
-  const auto found = std::find_if(seen_code.begin(), seen_code.end(), [&](const SeenCode& one) {
-    return one.owners == owners && is_in(one.code, address);
-  });
-  return found != seen_code.end() ? &*found : nullptr;
-}
-
 }  // namespace
 
 RunningCode running_code(const void* address) noexcept {
-  const std::uint64_t owners = owners_of_code();  // first: what changes meanwhile is looked up anew
-  const SeenCode* seen = find_seen(address, owners);
-  if (seen == nullptr) {
+  const TenantCode published = tenant_code_at(address);
+  CodeOwner owner{published.tenant, false};
+  const char* path = published.path;
+  if (published.tenant == nullptr) {
     const std::shared_lock lock(map().lock);
     const Object* const object =
         find(std::as_const(map().objects), reinterpret_cast<std::uintptr_t>(address));
     if (object == nullptr || object->is_leaving) return {};
-    SeenCode& its = seen_code[next_seen++ % most_seen];
-    its = {{object->begin, object->end},
-           owners,
-           object->path,
-           {object->tenant, object->starts_threads}};
-    seen = &its;
+    owner = {object->tenant, object->starts_threads};
+    path = object->path;
   }
-  if (had_claims() && !is_still(seen->path, address)) return {};
-  return {seen->owner, true};
+  if (had_claims() && !is_still(path, address)) return {};
+  return {owner, true};
 }
 
 void give_loaded_code_to(CodeClaims& claims) {

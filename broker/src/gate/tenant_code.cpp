@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 
 namespace ctxbroker::detail {
@@ -11,10 +12,12 @@ namespace {
 
 struct Range {
   std::atomic<std::uintptr_t> begin{0}, end{0};
+  std::atomic<GatedTenant*> tenant{nullptr};
+  std::atomic<const char*> path{""};
 };
 
-// Room for ranges. It is never freed, because nobody knows who still reads it. The next one has at
-// least twice the room, so all of them together are smaller than twice the largest.
+// Room for libraries. It is never freed, because nobody knows who still reads it. The next one has
+// at least twice the room, so all of them together are smaller than twice the largest.
 struct Room {
   explicit Room(std::size_t most) : ranges(most) {}
   std::vector<Range> ranges;
@@ -52,12 +55,12 @@ __attribute__((no_sanitize("address", "thread"))) bool any_in(const Range* range
 
 }  // namespace
 
-void publish_tenant_code(const std::vector<Extent>& ranges, bool is_changing) {
+void publish_tenant_code(const std::vector<TenantCode>& libraries, bool is_changing) {
   Room* const used = current_room.load(std::memory_order_relaxed);
   const std::size_t most = used != nullptr ? used->ranges.size() : 0;
   std::unique_ptr<Room> larger;
-  if (ranges.size() > most) {
-    larger = std::make_unique<Room>(std::max({ranges.size(), 2 * most, least_room}));
+  if (libraries.size() > most) {
+    larger = std::make_unique<Room>(std::max({libraries.size(), 2 * most, least_room}));
   }
   const std::uint64_t odd = code_changes.load(std::memory_order_relaxed) + 1;
   code_changes.store(odd, std::memory_order_relaxed);  // the releases below keep it before them
@@ -66,17 +69,41 @@ void publish_tenant_code(const std::vector<Extent>& ranges, bool is_changing) {
     larger->before.reset(used);
     current_room.store(larger.release(), std::memory_order_release);
   }
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    next->ranges[i].begin.store(ranges[i].begin, std::memory_order_release);
-    next->ranges[i].end.store(ranges[i].end, std::memory_order_release);
+  for (std::size_t i = 0; i < libraries.size(); ++i) {
+    Range& range = next->ranges[i];
+    range.begin.store(libraries[i].code.begin, std::memory_order_release);
+    range.end.store(libraries[i].code.end, std::memory_order_release);
+    range.tenant.store(libraries[i].tenant, std::memory_order_release);
+    range.path.store(libraries[i].path, std::memory_order_release);
   }
-  if (next != nullptr) next->count.store(ranges.size(), std::memory_order_release);
+  if (next != nullptr) next->count.store(libraries.size(), std::memory_order_release);
   code_is_changing.store(is_changing, std::memory_order_release);
   code_changes.store(odd + 1, std::memory_order_release);
 }
 
 std::uint64_t owners_of_code() noexcept {
   return code_changes.load(std::memory_order_acquire);
+}
+
+TenantCode tenant_code_at(const void* address) noexcept {
+  constexpr auto acquire = std::memory_order_acquire;
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const std::uint64_t before = code_changes.load(acquire);
+  const Room* const read = current_room.load(acquire);
+  if (before % 2 != 0 || read == nullptr) return {};
+  const auto begin = read->ranges.begin();
+  const auto after =
+      std::upper_bound(begin, begin + static_cast<std::ptrdiff_t>(read->count.load(acquire)), at,
+                       [](std::uintptr_t wanted, const Range& range) {
+                         return wanted < range.begin.load(std::memory_order_acquire);
+                       });
+  if (after == begin) return {};
+  const Range& range = *std::prev(after);
+  const TenantCode found{{range.begin.load(acquire), range.end.load(acquire)},
+                         range.tenant.load(acquire),
+                         range.path.load(acquire)};
+  const bool is_whole = code_changes.load(acquire) == before;
+  return is_whole && is_in(found.code, at) ? found : TenantCode{};
 }
 
 bool may_point_into_tenants(const std::uintptr_t* first, const std::uintptr_t* end) noexcept {
