@@ -121,7 +121,7 @@ inline constexpr Limit json_members{"json_members", 10'000, "members of one obje
 // Values of one document. Each takes more memory than its text.
 inline constexpr Limit json_values{"json_values", 1 * mib, "values in one document",
                                    "divide the document"};
-// What a plug-in saves.
+// The state that a plug-in saves.
 inline constexpr Limit plugin_state{"plugin_state", 1 * gib, "bytes in the state of one instance",
                                     "save the names of large files and not their content"};
 // Files. A state in a preset has `plugin_state`, and 4/3 of that as text.

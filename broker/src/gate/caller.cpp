@@ -21,8 +21,8 @@ namespace {
 
 constexpr int most_frames = 64;  // looked at, from the call outwards
 
-// What is decided about a thread at its first call. Nothing here has a destructor, because plug-ins
-// call until a thread has ended.
+// The decisions about a thread, from its first call on. Nothing here has a destructor, because
+// plug-ins call until a thread has ended.
 struct Thread {
   bool is_decided = false;
   std::uint64_t owners = 0;       // owners_of_code(), from which that was decided

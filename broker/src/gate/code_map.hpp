@@ -42,8 +42,8 @@ class CodeChange {
 // thread.
 void record_code_before_open();
 void record_opened_code(GatedTenant& tenant, void* library);
-// Whether the loader's search for a library depends on which of the tenant's code opens it. Throws
-// std::bad_alloc. Any thread.
+// Returns whether the loader's search for a library depends on which of the tenant's code opens it.
+// Throws std::bad_alloc. Any thread.
 bool has_run_path(const GatedTenant& tenant);
 
 // Says what became of a library that the host has loaded for a tenant.

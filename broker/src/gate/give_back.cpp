@@ -32,7 +32,7 @@ CUresult end_range(const Holding& holding) noexcept {
   return Real::is_bound() ? Real::call(holding.handle, holding.extent) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-// As often as it was retained.
+// Releases it as often as it was retained.
 CUresult end_physical(const Holding& holding) noexcept {
   CUresult status = end<"cuMemRelease", CUmemGenericAllocationHandle>(holding);
   for (std::uint64_t i = 0; i < holding.more_holds && status == CUDA_SUCCESS; ++i) {
@@ -98,7 +98,7 @@ CUresult end_by_driver(const Holding& holding) noexcept {
   return endings[static_cast<std::size_t>(holding.kind)].end(holding);
 }
 
-// Of a context that ends now, nothing stays.
+// Nothing stays of a context that ends now.
 bool ends_with_tenant(GatedTenant& tenant, const Holding& holding) noexcept {
   const Home home = home_of(holding);
   return home != Home::device &&
@@ -127,7 +127,7 @@ std::optional<CUresult> end_one(GatedTenant& tenant, const Holding& holding) noe
                                    .call = [holding] { return end_by_driver(holding); },
                                    .after = [holding](CUresult) { stop_counting(holding); }});
   }
-  // Of a context that the tenant made: it ends with that, which comes last.
+  // It is of a context that the tenant made, and ends with that one, which comes last.
   const CUresult status = holding.context != 0 ? CUDA_SUCCESS : end_by_driver(holding);
   stop_counting(holding);
   return status;

@@ -24,7 +24,7 @@ bool is_in(const Extent& code, Pointer* pointer) noexcept {
 }
 
 Extent extent_of(const dl_phdr_info& object) noexcept;
-// Of the object that holds the address; zeros where none does. Any thread.
+// Returns the addresses of the object that holds this one, or zeros. Any thread.
 Extent extent_at(const void* address) noexcept;
 
 struct LoadedObject {

@@ -57,7 +57,7 @@ int open_device_or_pipe(const std::filesystem::path& path) {
   }
 }
 
-// What a link points to; otherwise the path itself.
+// Returns what a link points to, or else the path itself.
 std::filesystem::path behind_links(const std::filesystem::path& path) {
   std::error_code none;
   const std::filesystem::path target = std::filesystem::canonical(path, none);

@@ -34,7 +34,7 @@ struct ClaimingTenant {
   std::shared_ptr<const TenantIdentity> identity;
 };
 
-// What the claims need of the broker. The functions are called until `close` returns.
+// The functions of the broker that the claims use. The functions are called until `close` returns.
 struct ClaimingBroker {
   std::function<ClaimingTenant(const std::string& name)> open;  // throws Error
   // The last handle of it has gone. Must not throw.

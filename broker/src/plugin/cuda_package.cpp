@@ -121,7 +121,7 @@ std::string short_name(const std::string& file_name) {
   return name;
 }
 
-// As the name of a tenant.
+// Makes the name of a tenant from it.
 std::string as_name(std::string name) {
   std::replace_if(
       name.begin(), name.end(),
@@ -196,7 +196,7 @@ bool is_in_no_package(const LoadedObject& library, const fs::path& file) {
 Package package_of(const LoadedObject& library, const fs::path& file,
                    const std::vector<LoadedObject>& present) {
   if (const auto python = python_package(file)) {
-    // What links another package's code works on that package's streams and memory.
+    // Code that links another package's code works on that package's streams and memory.
     for (const LoadedObject& one : present) {
       if (!needs(library, one)) continue;
       const std::string beside = real_file(one);

@@ -55,7 +55,7 @@ Turns& loader_turns() noexcept;
 // Says who uses the loader. `function` is static text, "constructor" or "destructor".
 TurnUser loader_user(const TenantIdentity& tenant, const std::filesystem::path& library,
                      const char* function) noexcept;
-// What keeps the loader, in words, after a wait of `limit`. Throws std::bad_alloc.
+// Says what keeps the loader, after a wait of `limit`. Throws std::bad_alloc.
 std::string loader_in_use(const TurnUser& other, std::chrono::milliseconds limit);
 
 // Loads the library. Throws Error (plugin_load) with the loader's text. Ends the process, with the
