@@ -356,14 +356,18 @@ void BrokerImpl::look_for_fault() noexcept {
   }
 }
 
-// No other thread ends instances meanwhile.
+// No other thread ends instances meanwhile. What a plug-in calls may end some.
 void BrokerImpl::poll_instances() noexcept {
   drop_left_instances();
   try {
     std::unique_lock lock(instances_mutex_);
     const std::vector<Instance*> all(instances_.begin(), instances_.end());
-    lock.unlock();
-    for (Instance* const instance : all) instance->poll();
+    for (Instance* const instance : all) {
+      if (!instances_.contains(instance)) continue;
+      lock.unlock();
+      instance->poll();
+      lock.lock();
+    }
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the next poll does it
   }
 }
