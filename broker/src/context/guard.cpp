@@ -122,10 +122,14 @@ Emptied empty_down_to(Frame& frame) noexcept {
   return left;
 }
 
-bool is_translated(Frame& frame, CUcontext context) noexcept {
+// A function that starts without a context may call the runtime library, which makes one current
+// and leaves it. The gate made that the tenant's own. If the frame's lease is lost meanwhile, the
+// tenant may begin anew with the next one.
+bool may_leave(Frame& frame, CUcontext context) noexcept {
   const auto& leases = frame.extras().translated;
-  return std::any_of(leases.begin(), leases.end(),
-                     [&](const auto& lease) { return lease.slot->context == context; });
+  return std::any_of(leases.begin(), leases.end(), [&](const auto& lease) {
+    return lease.slot->context == context && (frame.target.context == nullptr || lease.is_next);
+  });
 }
 
 // Empties the thread's stack, and records a strike when it held anything but the target. Returns
@@ -135,11 +139,8 @@ CUresult clear_stack(Frame& frame) noexcept {
   const bool on_top = pushed != nullptr && (pushed->undisturbed || pushed->under != nullptr);
   const Emptied left = on_top ? empty_down_to(*pushed) : empty_stack(*frame.target.driver);
   if (on_top) pushed->undisturbed = false;
-  // A function that starts without a context may call the runtime library, which makes one current
-  // and leaves it. The gate made that the tenant's own.
-  const bool translated =
-      frame.target.context == nullptr && left.count == 1 && is_translated(frame, left.top);
-  if (left.status == CUDA_SUCCESS && !translated) {
+  const bool is_own = left.count == 1 && may_leave(frame, left.top);
+  if (left.status == CUDA_SUCCESS && !is_own) {
     char text[128];
     const char* what = damage(frame, left, text, sizeof text);
     if (what != nullptr) blame(frame, what);
@@ -477,7 +478,10 @@ CUresult enter_translated(Frame& frame, LeaseUsers& users, std::uint64_t generat
     // The tenant's code gets the status of a wait that is not over.
     if (status != CUDA_SUCCESS) return status == no_slot ? CUDA_ERROR_NOT_READY : status;
     try {
-      leases.push_front({slot, generation});
+      // A tenant has one lease on a device.
+      const LeaseUsers* const of_frame = frame.target.users;
+      leases.push_front(
+          {slot, generation, of_frame != nullptr && of_frame->device() == users.device()});
     } catch (const std::bad_alloc&) {
       LeaseUsers::leave(*slot);
       return CUDA_ERROR_OUT_OF_MEMORY;

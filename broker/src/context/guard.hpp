@@ -64,6 +64,7 @@ struct Frame {
   struct TranslatedLease {
     LeaseSlot* slot = nullptr;
     std::uint64_t generation = 0;
+    bool is_next = false;  // it came after the frame's own lease was lost
   };
 
   // What only some frames need. No destructor runs: `restore` empties the lists.

@@ -19,7 +19,7 @@
 namespace ctxbroker::detail {
 namespace {
 
-constexpr int most_frames = 64;  // looked at, from the call outwards
+constexpr int most_frames = 1024;  // looked at, from the call outwards
 
 // The decisions about a thread, from its first call on. Nothing here has a destructor, because
 // plug-ins call until a thread has ended.
@@ -35,7 +35,7 @@ struct Thread {
 constinit thread_local Thread thread;
 
 // How much of a stack is looked at, outwards from the call.
-constexpr std::size_t most_stack_words = std::size_t{256} << 7;  // 256 KiB
+constexpr std::size_t most_stack_words = std::size_t{1024} << 7;  // 1 MiB
 
 // Where the C library keeps the function that a thread was started with, as it tells debuggers. 0:
 // it does not say. This is asked for once, because a look-up takes the loader's lock, and somebody

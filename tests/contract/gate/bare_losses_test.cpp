@@ -130,6 +130,19 @@ constexpr LeaseKind all_kinds[] = {LeaseKind::shared, LeaseKind::private_own, Le
 INSTANTIATE_TEST_SUITE_P(Kinds, BareLossOfAnyLeaseTest, ::testing::ValuesIn(all_kinds),
                          [](const auto& test) { return name_of(test.param); });
 
+// The host has the lease lost while the tenant's code runs.
+TEST_P(BareLossOfAnyLeaseTest, TenantThatBeginsAnewInItsGuardGetsNoStrike) {
+  Tenant tenant = open("loser", GetParam());
+  const AdoptedLibrary library = adopt(tenant);
+  const std::uint64_t generation = tenant.lease().generation;
+  tenant.run(0, [&] {
+    broker.force_loss(tenant.id(), 0, "the test wants it");
+    EXPECT_EQ(call(library, "retain_again"), CUDA_SUCCESS);
+  });
+  EXPECT_GT(tenant.lease().generation, generation);
+  EXPECT_EQ(tenant.strikes(), 0U);
+}
+
 TEST_P(BareLossOfAnyLeaseTest, GuardedCallThatMeetsALostContextReportsIt) {
   const SoftwareControls controls(broker.driver().path);
   if (!controls) GTEST_SKIP() << "only the software device loses a context in a call";

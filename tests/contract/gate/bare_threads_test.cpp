@@ -27,6 +27,18 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
+// An interpreter, for example, calls itself many times.
+int depth = 0;
+CUdeviceptr wanted = 0;
+int free_below(int calls) {
+  volatile int status =
+      calls > 0 ? free_below(calls - 1) : driver_call("cuMemFree_v2", CUdeviceptr{wanted});
+  return status;
+}
+int free_deep_inside() {
+  return free_below(depth);
+}
+
 class BareThreadsTest : public GateTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
   Tenant open(const std::string& name) {
@@ -66,6 +78,20 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BareThreadsTest,
                            return info.param == LeaseKind::private_own ? "private_own"
                                                                        : to_string(info.param);
                          });
+
+TEST_P(BareThreadsTest, TenantIsFoundBehindManyCallers) {
+  Tenant tenant = open("far"), neighbour = open("neighbour");
+  const AdoptedLibrary library = adopt(tenant);
+  neighbour.run(
+      0, [] { ASSERT_EQ(driver_call("cuMemAlloc_v2", &wanted, std::size_t{4096}), CUDA_SUCCESS); });
+  std::uint64_t strikes = 0;
+  for (const int calls : {0, 60, 500}) {
+    depth = calls;
+    EXPECT_NE(symbol<int(int (*)())>(library, "call_other")(free_deep_inside), CUDA_SUCCESS);
+    EXPECT_EQ(tenant.strikes(), ++strikes) << calls;
+  }
+  neighbour.run(0, [] { EXPECT_EQ(free_below(0), CUDA_SUCCESS) << "it is still there"; });
+}
 
 TEST_P(BareThreadsTest, BalancedPushAndPopKeepNoContext) {
   Tenant tenant = open("balanced");
