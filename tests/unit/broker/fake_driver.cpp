@@ -2,12 +2,27 @@
 #include "fake_driver.hpp"
 
 #include <cstdint>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 namespace ctxbroker::detail {
 namespace {
 
 FakeDriver books;
+std::mutex mutex;  // of what threads of the broker change, too: contexts and their counts
+
+// Threads of the broker have stacks of their own, which no test looks at.
+bool is_tests_thread() {
+  return std::this_thread::get_id() == books.thread;
+}
+std::vector<CUcontext>& stack_here() {
+  thread_local std::vector<CUcontext> others;
+  return is_tests_thread() ? books.stack : others;
+}
+void count_call() {
+  if (is_tests_thread()) ++books.calls;
+}
 
 CUresult get_error_name(CUresult status, const char** text) {
   if (status == CUDA_ERROR_OUT_OF_MEMORY) return *text = "CUDA_ERROR_OUT_OF_MEMORY", CUDA_SUCCESS;
@@ -23,23 +38,25 @@ CUresult get_error_string(CUresult status, const char** text) {
 }
 
 CUresult push(CUcontext context) {
-  ++books.calls;
+  count_call();
   if (books.push_status != CUDA_SUCCESS) return books.push_status;
-  books.stack.push_back(context);
+  stack_here().push_back(context);
   return CUDA_SUCCESS;
 }
 
 CUresult pop(CUcontext* context) {
-  ++books.calls;
-  if (books.stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  *context = books.stack.back();
-  books.stack.pop_back();
+  count_call();
+  std::vector<CUcontext>& stack = stack_here();
+  if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = stack.back();
+  stack.pop_back();
   return CUDA_SUCCESS;
 }
 
 CUresult get_current(CUcontext* context) {
-  ++books.calls;
-  *context = books.stack.empty() ? nullptr : books.stack.back();
+  count_call();
+  const std::vector<CUcontext>& stack = stack_here();
+  *context = stack.empty() ? nullptr : stack.back();
   return CUDA_SUCCESS;
 }
 
@@ -50,30 +67,37 @@ CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
 
 CUresult ctx_create(CUcontext* context, unsigned int, CUdevice) {
   if (books.create_until.valid()) books.create_until.wait();
-  *context = fake_context(100 + books.contexts_made++);  // never one that exists
-  books.contexts.insert(*context);
+  {
+    const std::lock_guard lock(mutex);
+    *context = fake_context(100 + books.contexts_made++);  // never one that exists
+    books.contexts.insert(*context);
+  }
   return push(*context);
 }
 
 CUresult ctx_destroy(CUcontext context) {
   if (books.destroy_until.valid()) books.destroy_until.wait();
+  const std::lock_guard lock(mutex);
   return books.contexts.erase(context) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult primary_retain(CUcontext* context, CUdevice) {
   if (books.create_until.valid()) books.create_until.wait();
+  const std::lock_guard lock(mutex);
   ++books.primary_retains;
   *context = fake_context(99);
   return CUDA_SUCCESS;
 }
 
 CUresult primary_release(CUdevice) {
+  const std::lock_guard lock(mutex);
   if (books.primary_retains == 0) return CUDA_ERROR_INVALID_CONTEXT;
   --books.primary_retains;
   return CUDA_SUCCESS;
 }
 
 CUresult mem_get_info(std::size_t* free, std::size_t* total) {
+  const std::lock_guard lock(mutex);
   *total = std::size_t{1} << 30;
   *free = *total - books.contexts.size() * books.bytes_per_context -
           (books.contexts_made > 0 ? books.bytes_of_others : 0);
@@ -98,6 +122,7 @@ CUresult mem_free(CUdeviceptr address) {
 
 FakeDriver& fresh_fake_driver() {
   books = {};
+  books.thread = std::this_thread::get_id();
   return books;
 }
 

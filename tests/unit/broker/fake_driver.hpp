@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -12,7 +13,8 @@
 namespace ctxbroker::detail {
 
 struct FakeDriver {
-  std::vector<CUcontext> stack;  // of the one thread that tests use; back is the top
+  std::thread::id thread;        // the test's
+  std::vector<CUcontext> stack;  // of that thread; back is the top
   std::map<CUdeviceptr, std::size_t> memory;
   std::set<CUcontext> contexts;  // private ones that exist
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
