@@ -13,6 +13,7 @@ namespace {
 struct Borrowed {
   CUcontext context = nullptr;
   std::shared_ptr<Borrowers> lease;
+  BorrowingCall call{};
 };
 
 // The borrowed contexts on a thread's stack, the topmost one last. Others may lie between them.
@@ -63,7 +64,7 @@ void borrow_pushed(CUcontext context, BorrowClaim claim) noexcept {
   if (!claim.holds()) return;
   std::shared_ptr<Borrowers> lease = claim.release();
   try {
-    own_stack().push_back({context, lease});
+    own_stack().push_back({context, lease, {}});
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it counts as borrowed for
   }                                  // good, because nobody will see it leave the stack
 }
@@ -89,6 +90,14 @@ void give_back_popped(CUcontext context) noexcept {
 
 bool borrows_on_this_thread() noexcept {
   return stack != nullptr && !stack->empty();
+}
+
+void note_borrowing(CUcontext context, const BorrowingCall& call) noexcept {
+  if (borrows_on_this_thread() && stack->back().context == context) stack->back().call = call;
+}
+
+CUcontext borrowed_by(const BorrowingCall& call) noexcept {
+  return borrows_on_this_thread() && stack->back().call == call ? stack->back().context : nullptr;
 }
 
 bool close_to_borrowers(Borrowers& borrowers) noexcept {

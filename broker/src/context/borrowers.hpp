@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -47,6 +48,21 @@ void give_back_popped(CUcontext context) noexcept;
 
 // Returns whether the calling thread borrows a lease's context.
 bool borrows_on_this_thread() noexcept;
+
+// A tenant's call that has made a lease's context current. The same call means the same context as
+// long as nothing has changed since.
+struct BorrowingCall {
+  const void* tenant = nullptr;
+  std::uint64_t opening = 0;  // of the tenant
+  CUcontext asked = nullptr;
+  std::uint64_t changes = 0;  // ownership_changes, before the call
+  friend bool operator==(const BorrowingCall&, const BorrowingCall&) = default;
+};
+// Notes what made the context current, if that is the one that the calling thread borrowed last.
+void note_borrowing(CUcontext context, const BorrowingCall& call) noexcept;
+// Returns the context that the calling thread borrowed last, if this call made it current. Null:
+// another one did.
+CUcontext borrowed_by(const BorrowingCall& call) noexcept;
 
 // Lets no thread borrow the contexts from now on. Returns false when a thread borrows one now.
 bool close_to_borrowers(Borrowers& borrowers) noexcept;

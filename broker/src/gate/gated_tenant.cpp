@@ -115,6 +115,7 @@ void GatedTenant::close() noexcept {
   {
     const std::unique_lock lock(source_lock_);
     source_ = nullptr;
+    ownership_changed();
     main_.store(this, std::memory_order_release);
     open_.store(false, std::memory_order_release);
     const std::lock_guard views(mutex_);

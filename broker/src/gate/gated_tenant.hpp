@@ -15,6 +15,7 @@
 
 #include "context/guard.hpp"
 #include "context/lease.hpp"
+#include "context/ownership.hpp"
 #include "context/tenant_identity.hpp"
 #include "ctxbroker/lease.hpp"
 #include "gate/pending_calls.hpp"
@@ -233,6 +234,7 @@ class GatedTenant {
   }
   void forget_told(int device) noexcept {
     told_.fetch_and(~bit_of(device), std::memory_order_relaxed);
+    ownership_changed();  // so that the next call that makes the lease current tells anew
   }
   // Returns how often the tenant retains primary contexts, on all devices together.
   int primary_retains() noexcept;
@@ -244,8 +246,9 @@ class GatedTenant {
     const CUresult status = use(view);
     if (view.retains > 0) {
       retained_.fetch_or(bit_of(device), std::memory_order_relaxed);
-    } else {
-      retained_.fetch_and(~bit_of(device), std::memory_order_relaxed);
+    } else if ((retained_.fetch_and(~bit_of(device), std::memory_order_relaxed) & bit_of(device)) !=
+               0) {
+      ownership_changed();
     }
     return status;
   }

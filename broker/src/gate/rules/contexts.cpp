@@ -12,6 +12,7 @@
 #include "context/guard.hpp"
 #include "context/hung_work.hpp"
 #include "context/lease_users.hpp"
+#include "context/ownership.hpp"
 #include "gate/held.hpp"
 #include "gate/losses.hpp"
 #include "gate/rule.hpp"
@@ -115,11 +116,16 @@ CUresult set_current(CUcontext context) noexcept {
     if (set == CUDA_SUCCESS && before) borrow_instead(*before, context, {});
     return set;
   }
+  // The runtime library and others set what is current already, again and again. A look costs less
+  // than that.
+  const BorrowingCall call{caller.tenant, caller.tenant->openings(), context,
+                           ownership_changes.load(std::memory_order_acquire)};
+  const CUcontext borrowed = caller.guarded ? nullptr : borrowed_by(call);
+  const auto before = current_here();
+  if (borrowed != nullptr && before == borrowed) return CUDA_SUCCESS;
   Translated wanted;
   CUresult status = translate(caller, SetCurrent::symbol, context, &wanted);
   if (status != CUDA_SUCCESS) return status;
-  // The runtime library sets what is current already, again and again. A look costs less than that.
-  const auto before = current_here();
   if (before != wanted.context) {
     current_may_have_changed();
     status = SetCurrent::call(wanted.context);
@@ -127,7 +133,9 @@ CUresult set_current(CUcontext context) noexcept {
   if (status != CUDA_SUCCESS) return status;
   wanted.note_told_to(*caller.tenant);
   if (before && !caller.guarded) {
+    const bool is_leases = wanted.claim.holds();
     borrow_instead(*before, wanted.context, std::move(wanted.claim));
+    if (is_leases) note_borrowing(wanted.context, call);
   }
   return status;
 }
