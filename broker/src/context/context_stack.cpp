@@ -119,6 +119,7 @@ Emptied empty_stack_to(const DriverTable& driver, CUcontext own, CUcontext under
   const auto count = [&](CUcontext context) {
     if (context == own) {  // the nearest to the bottom so far: nothing is known to be below it
       found_own = true;
+      emptied.count += below.count;
       while (!below.empty()) below.remove_last();
     } else if (found_own) {
       all_kept = below.add(context) && all_kept;

@@ -364,6 +364,16 @@ TEST_F(WatchedGuardTest, StackIsPutBackHoweverDeepItWasLeft) {
   }
 }
 
+TEST_F(WatchedGuardTest, ContextsBetweenTwoOfTheGuardsOwnAreCounted) {
+  know({8});
+  {
+    const ContextGuard guard(in(1), process());
+    for (const int context : {4, 5, 1, 6}) push(context);
+  }
+  EXPECT_THAT(books.stack, ElementsAre(fake_context(8)));
+  EXPECT_THAT(said, ElementsAre(HasSubstr("left 4 context(s) pushed")));
+}
+
 TEST_F(WatchedGuardTest, ThreadWithADeepStackOfItsOwnGetsItBack) {
   know(std::vector<int>(20'000, 8));
   const std::vector<CUcontext> before = books.stack;
