@@ -217,8 +217,8 @@ CTXB_EXPORT ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t de
 /** Retains a device's primary context and raises the shield there. The first lease on the device
  * does that too. [any]
  *
- * @return CTXB_ERROR_UNAVAILABLE when there is no such device, or when the driver waits for work that
- *         does not end in time; CTXB_ERROR_DRIVER, CTXB_ERROR_OUT_OF_DEVICE_MEMORY,
+ * @return CTXB_ERROR_UNAVAILABLE when there is no such device, or when the driver waits for work
+ * that does not end in time; CTXB_ERROR_DRIVER, CTXB_ERROR_OUT_OF_DEVICE_MEMORY,
  *         CTXB_ERROR_CONTEXT_LOST. */
 CTXB_EXPORT ctxb_status ctxb_broker_use_device(ctxb_broker* broker, int32_t device);
 
@@ -292,7 +292,7 @@ CTXB_EXPORT ctxb_status ctxb_broker_stop_timeline(ctxb_broker* broker);
  * @param path     the file.
  * @param summary  may be null.
  * @return CTXB_ERROR_WRONG_STATE when nothing was recorded; CTXB_ERROR when the file cannot be
- *         written. */
+ *         written, or its name is empty. */
 CTXB_EXPORT ctxb_status ctxb_broker_write_timeline(ctxb_broker* broker, const char* path,
                                                    ctxb_timeline_summary* summary);
 /** Does the same, but passes the text to a callback.

@@ -262,7 +262,7 @@ CTXB_EXPORT ctxb_status ctxb_instance_save_state(const ctxb_instance* instance,
  * error, the plug-in's state is unchanged.
  *
  * @param state  may be null if `bytes` is 0.
- * @return as ctxb_instance_save_state. */
+ * @return as ctxb_instance_save_state; CTXB_ERROR_INVALID_ARGUMENT for more than 1 GiB. */
 CTXB_EXPORT ctxb_status ctxb_instance_load_state(ctxb_instance* instance, const void* state,
                                                  uint64_t bytes);
 

@@ -169,8 +169,8 @@ struct CTXB_API ScanResult {
 ///
 /// @param library  the library's file, as ScannedLibrary::path has it. It need not be there.
 /// @param options  choices_file is taken from here.
-/// @throws Error  `output_file` when the choice cannot be kept; `invalid_argument` when the file of
-///                choices is damaged, with the file and the place in it.
+/// @throws Error  `output_file` when the choice cannot be kept; `invalid_argument` when the path is
+///                empty, or the file of choices is damaged, with the file and the place in it.
 /// Thread-safe. Of two processes that choose at the same moment, one may be forgotten.
 CTXB_API void set_library_enabled(const std::filesystem::path& library, bool enabled,
                                   const ScanOptions& options = {});

@@ -2,12 +2,10 @@
 #include "context/context_stack.hpp"
 
 #include <new>
+#include <optional>
 
 namespace ctxbroker::detail {
 namespace {
-
-// A driver whose stack seems deeper than this does not pop at all. The limit ends the loop.
-constexpr int deepest_stack = 4096;
 
 // Pops a context, and tries once more when that fails, because the context would otherwise stay on
 // the thread for the code that runs next.
@@ -17,10 +15,11 @@ CUresult pop(const DriverTable& driver, CUcontext* popped) noexcept {
   return status == CUDA_SUCCESS || empty ? status : driver.ctx_pop(popped);
 }
 
-// Pops until the stack is empty; `keep(context)` says whether to go on.
+// Pops until the stack is empty, however deep it is, because whoever pushes can push on and on.
+// `keep(context)` says whether to go on.
 template <typename Keep>
 CUresult pop_all(const DriverTable& driver, Keep&& keep) noexcept {
-  for (int depth = 0; depth < deepest_stack; ++depth) {
+  for (;;) {
     CUcontext current = nullptr;
     const CUresult looked = driver.ctx_get_current(&current);
     if (looked == CUDA_SUCCESS && current == nullptr) return CUDA_SUCCESS;
@@ -32,7 +31,12 @@ CUresult pop_all(const DriverTable& driver, Keep&& keep) noexcept {
     }
     if (!keep(popped)) return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return CUDA_ERROR_UNKNOWN;
+}
+
+// Counts one more context of a stack that is emptied from its top.
+void count_context(Emptied& emptied, CUcontext context) noexcept {
+  if (emptied.count++ == 0) emptied.top = context;
+  emptied.bottom = context;
 }
 
 }  // namespace
@@ -102,10 +106,38 @@ CUresult give_back_stack(const DriverTable& driver, TakenContexts& taken) noexce
 Emptied empty_stack(const DriverTable& driver) noexcept {
   Emptied emptied;
   emptied.status = pop_all(driver, [&](CUcontext context) {
-    if (emptied.count++ == 0) emptied.top = context;
-    emptied.bottom = context;
+    count_context(emptied, context);
     return true;
   });
+  return emptied;
+}
+
+Emptied empty_stack_to(const DriverTable& driver, CUcontext own, CUcontext under,
+                       TakenContexts& below) noexcept {
+  Emptied emptied;
+  bool found_own = false, all_kept = true;
+  const auto count = [&](CUcontext context) {
+    if (context == own) {  // the nearest to the bottom so far: nothing is known to be below it
+      found_own = true;
+      emptied.count += below.count;
+      while (!below.empty()) below.remove_last();
+    } else if (found_own) {
+      all_kept = below.add(context) && all_kept;
+      return;
+    }
+    count_context(emptied, context);
+  };
+  // The last one waits, because it may be what was there before, with the handle of `own` too.
+  std::optional<CUcontext> last;
+  emptied.status = pop_all(driver, [&](CUcontext context) {
+    if (last) count(*last);
+    last = context;
+    return true;
+  });
+  const bool under_is_there = last && under != nullptr && *last == under;
+  if (last && !under_is_there) count(*last);
+  if (under_is_there || (under != nullptr && !found_own)) all_kept = below.add(under) && all_kept;
+  if (!all_kept && emptied.status == CUDA_SUCCESS) emptied.status = CUDA_ERROR_OUT_OF_MEMORY;
   return emptied;
 }
 

@@ -50,6 +50,12 @@ struct Emptied {
   CUcontext top = nullptr, bottom = nullptr;
   CUresult status = CUDA_SUCCESS;  // the error that stopped it before the stack was empty
 };
+// Keeps none of them, so a deep stack takes no memory.
 Emptied empty_stack(const DriverTable& driver) noexcept;
+// Does the same for a stack in which `own` was pushed above `under`, the context that was there
+// before (null: not known). What is below the `own` nearest the bottom goes to `below`, which is
+// empty, and is not counted. If `own` is gone, `under` goes there, and all else is counted.
+Emptied empty_stack_to(const DriverTable& driver, CUcontext own, CUcontext under,
+                       TakenContexts& below) noexcept;
 
 }  // namespace ctxbroker::detail

@@ -97,31 +97,6 @@ const char* damage(const Frame& frame, const Emptied& left, char* text,
   return text;
 }
 
-// Empties the stack of a thread whose own context is below the frame's. What is below the frame's
-// context belongs to the thread, so it goes to `taken` and is no damage.
-Emptied empty_down_to(Frame& frame) noexcept {
-  TakenContexts found;
-  Emptied left;
-  left.status = take_stack(*frame.target.driver, found);
-  const CUcontext under = std::exchange(frame.under, nullptr);
-  std::uint32_t count = found.count;  // without what was there before, as far as it is known
-  if (count > 0 && under != nullptr && found.at(count - 1) == under) --count;
-  std::uint32_t own = count;  // the index of the frame's context, from the top
-  while (own > 0 && found.at(own - 1) != frame.target.context) --own;
-  if (own > 0) {
-    for (std::uint32_t i = own; i < found.count; ++i) frame.extras().taken.add(found.at(i));
-    left.count = own;
-  } else {
-    if (under != nullptr) frame.extras().taken.add(under);
-    left.count = count;
-  }
-  if (left.count > 0) {
-    left.top = found.at(0);
-    left.bottom = found.at(static_cast<std::uint32_t>(left.count) - 1);
-  }
-  return left;
-}
-
 // A function that starts without a context may call the runtime library, which makes one current
 // and leaves it. The gate made that the tenant's own. If the frame's lease is lost meanwhile, the
 // tenant may begin anew with the next one.
@@ -137,7 +112,12 @@ bool may_leave(Frame& frame, CUcontext context) noexcept {
 CUresult clear_stack(Frame& frame) noexcept {
   Frame* const pushed = pushed_from(&frame);
   const bool on_top = pushed != nullptr && (pushed->undisturbed || pushed->under != nullptr);
-  const Emptied left = on_top ? empty_down_to(*pushed) : empty_stack(*frame.target.driver);
+  const DriverTable& driver = *frame.target.driver;
+  // What is below the frame's context belongs to the thread, and is no damage.
+  const Emptied left =
+      on_top ? empty_stack_to(driver, pushed->target.context, std::exchange(pushed->under, nullptr),
+                              pushed->extras().taken)
+             : empty_stack(driver);
   if (on_top) pushed->undisturbed = false;
   const bool is_own = left.count == 1 && may_leave(frame, left.top);
   if (left.status == CUDA_SUCCESS && !is_own) {

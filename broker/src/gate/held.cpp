@@ -32,6 +32,8 @@ CUresult refusal_of(Kind kind) noexcept {
     case Kind::texture:
     case Kind::surface:
     case Kind::user_object:
+    case Kind::graph:
+    case Kind::graph_exec:
       return CUDA_ERROR_INVALID_VALUE;
     case Kind::registration:
       return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

@@ -82,6 +82,8 @@ void copy_running_calls(RunningCopy* copies, std::size_t count) noexcept {
 // The process can end at any moment, so a function's name stands there only beside whole texts.
 void RunningThread::show_copy(const Running& running) noexcept {
   RunningCopy* const shown = copy.load(std::memory_order_relaxed);
+  // A thread keeps its copy, so this one is in a forked process, whose memory is zero again.
+  if (shown->thread.load(std::memory_order_relaxed) == 0) _exit(0);
   shown->function[0] = '\0';
   std::atomic_signal_fence(std::memory_order_seq_cst);
   if (running.function == nullptr) return;

@@ -35,7 +35,9 @@ struct RunningCopy {
 };
 
 // From now on, each thread that enters its first function gets one of `copies`, until all are
-// taken. The memory is zero and stays for ever. Call it before plug-ins are loaded.
+// taken. The memory is zero and stays for ever. Call it before plug-ins are loaded. If a forked
+// process finds zeros in place of its thread's copy, it ends there as soon as a function of a
+// plug-in begins or ends.
 void copy_running_calls(RunningCopy* copies, std::size_t count) noexcept;
 
 // What one thread shows to others. It is never freed, and another thread uses it after this one.

@@ -68,6 +68,7 @@ std::filesystem::path behind_links(const std::filesystem::path& path) {
 class PartFile {
  public:
   PartFile(const std::filesystem::path& path, bool regular_only) : path_(path) {
+    if (path_.empty()) fail(path_, "its name is empty");
     if (is_device_or_pipe(path_)) {
       if (regular_only) fail(path_, "it is not a regular file; remove it");
       file_ = open_device_or_pipe(path_);

@@ -2,6 +2,7 @@
 // host_plugins.h: instances.
 #include <utility>
 
+#include "limits/limits.hpp"
 #include "plugin/c_host.hpp"
 
 namespace ctxbroker::detail {
@@ -24,6 +25,12 @@ std::optional<Placement> read_placement(const ctxb_instance_options& given) {
                                                    " is none; use CTXB_PLACEMENT_POLICY, _DEVICE, "
                                                    "_ROUND_ROBIN or _MOST_FREE_MEMORY");
   }
+}
+
+// No plug-in has saved more.
+void check_state_bytes(std::uint64_t bytes) {
+  if (bytes <= limits::plugin_state.most) return;
+  throw Error(ErrorKind::invalid_argument, "the state has " + limits::beyond(limits::plugin_state));
 }
 
 }  // namespace
@@ -123,6 +130,7 @@ ctxb_status ctxb_instance_save_state(const ctxb_instance* instance, ctxb_text_fu
 ctxb_status ctxb_instance_load_state(ctxb_instance* instance, const void* state, uint64_t bytes) {
   return answered(instance != nullptr, "instance is null", [&] {
     check_argument(state != nullptr || bytes == 0, "state is null, and bytes is not 0");
+    ctxbroker::detail::check_state_bytes(bytes);
     const auto* const first = static_cast<const std::byte*>(state);
     instance->instance.load_state(std::vector<std::byte>(first, first + bytes));
   });

@@ -308,6 +308,7 @@ void set_library_enabled(const std::filesystem::path& library, bool enabled,
     throw Error(ErrorKind::output_file,
                 "the choice cannot be kept: neither XDG_CONFIG_HOME nor HOME names a folder");
   }
+  if (library.empty()) throw Error(ErrorKind::invalid_argument, "the library's path is empty");
   const std::string path = std::filesystem::absolute(library).lexically_normal().string();
   if (!detail::is_clean_text(path)) {
     throw Error(ErrorKind::invalid_argument, "the library's path is not UTF-8");

@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -64,6 +66,25 @@ struct Serving {
 };
 Serving* serving = nullptr;
 
+// The host shares the memory with this process alone, and not with those that it forks.
+bool is_forked() noexcept {
+  return ::getpid() != serving->process;
+}
+
+// Ends a process that the module's code has forked, and in which that code has returned: two
+// processes cannot serve one channel. Nobody hears of it.
+void end_forked_process() noexcept {
+  if (is_forked()) ::_exit(0);
+}
+
+// Gives a forked process memory of its own in place of the channel. Otherwise the end of a
+// plug-in's function there would show the host that it has ended in the worker. Now it ends the
+// process: see copy_running_calls.
+void leave_channel() noexcept {
+  ::mmap(serving->memory.get(), serving->memory.bytes(), PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
 Descriptor take(std::uint64_t number) {
   std::unique_lock lock(serving->mutex);
   const auto here = [&] { return serving->descriptors.count(number) != 0; };
@@ -78,6 +99,7 @@ ctxb_status send(PacketKind kind, std::uint64_t number, const void* data, std::u
   if (bytes > serving->hello.shape.message_bytes || (data == nullptr && bytes != 0)) {
     return CTXB_ERROR_INVALID_ARGUMENT;
   }
+  if (is_forked()) return CTXB_ERROR_UNAVAILABLE;
   PacketHead head;
   head.kind = kind;
   head.number = number;
@@ -212,6 +234,7 @@ void serve_requests() {
     } catch (...) {
       status = failed(CTXB_ERROR, "an exception left the module");
     }
+    end_forked_process();
     if (status < 0) {
       serving->channel->reply(request, status, said.data(), said.size());
     } else {
@@ -276,9 +299,8 @@ std::string give_up(const Hello& hello) {
   return {};
 }
 
-// The host shares the memory with this process alone, and not with those that it forks.
 void tell_memory_is_short() noexcept {
-  if (::getpid() == serving->process) serving->channel->control().memory_short = 1;
+  if (!is_forked()) serving->channel->control().memory_short = 1;
 }
 
 void memory_is_short() {
@@ -364,6 +386,7 @@ int serve(const ctxb_worker_module* module) {
   const std::string not_given_up = give_up(serving->hello);  // before there are other threads
   RunningCopies& running = running_of(serving->memory.get());
   copy_running_calls(running.copies, std::size(running.copies));
+  ::pthread_atfork(nullptr, nullptr, leave_channel);
   watch_memory();
   start_own_thread(look_after_socket).detach();
   std::vector<std::thread> others;
@@ -387,6 +410,7 @@ int serve(const ctxb_worker_module* module) {
       failed(CTXB_ERROR, "an exception left the module's start");
     }
   }
+  end_forked_process();
   here.channel->reply(first, status, said.data(), status < 0 ? said.size() : 0);
   if (status < 0) {
     static_cast<void>(here.channel->take(first));  // the host has the reason, and ends the process

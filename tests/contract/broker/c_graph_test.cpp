@@ -384,6 +384,10 @@ TEST_F(CGraphTest, SavedStateIsLoadedUnchanged) {
   EXPECT_EQ(ctxb_instance_load_state(mixer, "x", 1), CTXB_ERROR);
   EXPECT_THAT(ctxb_last_error(), HasSubstr("the state is too short"));
   EXPECT_EQ(ctxb_instance_load_state(mixer, nullptr, 1), CTXB_ERROR_INVALID_ARGUMENT);
+  for (const std::uint64_t bytes : {UINT64_MAX, (std::uint64_t{1} << 30) + 1}) {
+    EXPECT_EQ(ctxb_instance_load_state(mixer, state.data(), bytes), CTXB_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(ctxb_last_error(), HasSubstr("the limit plugin_state"));
+  }
   std::string again;
   ASSERT_EQ(ctxb_instance_save_state(mixer, keep, &again), CTXB_OK);
   EXPECT_EQ(again, state) << "a load that fails changes nothing";

@@ -202,6 +202,8 @@ TEST_F(CHostTest, MetricsAndTimelineAreWrittenAsJson) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(written), {}).size(), timeline.size());
   std::remove(file.c_str());
   EXPECT_EQ(ctxb_broker_write_timeline(broker, "/no/such/folder/file", nullptr), CTXB_ERROR);
+  EXPECT_EQ(ctxb_broker_write_timeline(broker, "", nullptr), CTXB_ERROR);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("cannot be written: its name is empty"));
   // The call returns the status with which the callback refuses the text.
   const auto full = [](void*, const char*, uint64_t) -> ctxb_status {
     return CTXB_ERROR_UNAVAILABLE;

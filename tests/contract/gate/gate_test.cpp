@@ -390,6 +390,30 @@ TEST_F(UnclearCodeTest, TenantThatOpensTheDriverBehindTheGateGetsTheGate) {
   }
 }
 
+// Plug-ins try one path after the other, and say which one was missing.
+TEST_F(UnclearCodeTest, PathWithTheDriversNameThatLeadsToNoFileIsNotOpened) {
+  Tenant tenant = open("tries paths");
+  const AdoptedLibrary library = tenant.adopt(test_library("attacks_callbacks"));
+  auto* const open_library = symbol<open_function>(library, OPEN);
+  const std::filesystem::path nowhere =
+      std::filesystem::temp_directory_path() / ("ctxb_nowhere_" + std::to_string(getpid()));
+  for (const char* name : {"libcuda.so.1", "libcuda.so"}) {
+    const std::string path = (nowhere / name).string();
+    EXPECT_EQ(open_library(path.c_str(), RTLD_NOW), nullptr) << path;
+    const char* const why = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread
+    ASSERT_NE(why, nullptr);
+    EXPECT_THAT(why, HasSubstr(path + ": cannot open shared object file: No such file"));
+  }
+  // The control: by the name alone, and by the path of a file, it gets the gate.
+  const std::string file = (software_device_folder() / "libcuda.so.1").string();
+  for (const std::string& name : {std::string("libcuda.so.1"), file}) {
+    if (name == file && !driver_is_software()) continue;
+    void* const opened = open_library(name.c_str(), RTLD_NOW);
+    ASSERT_NE(opened, nullptr) << name;
+    EXPECT_THAT(file_of(dlsym(opened, "cuMemFree_v2")), HasSubstr("ctxbroker_gate.so"));
+  }
+}
+
 TEST_F(UnclearCodeTest, ThreadsOfALibraryThatTwoTenantsNeedAreNobodys) {
   Tenant first = open("first"), second = open("second");
   const auto file = test_library("attacks_by_needed");

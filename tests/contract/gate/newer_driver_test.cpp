@@ -172,7 +172,7 @@ TEST_F(NewerDriverTest, KnownFormIsGuarded) {
     const void* none = nullptr;
     EXPECT_EQ(
         driver_call("cuGraphAddNode_v3", &node, graph, none, none, std::size_t{0}, &parameters),
-        CUDA_ERROR_INVALID_HANDLE);
+        CUDA_ERROR_INVALID_VALUE);
   });
   EXPECT_EQ(tenant.strikes(), 1U);
 }

@@ -3,11 +3,13 @@
 // another by nature.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <string>
 
 #include "rules_fixture.hpp"
+#include "support/test_library.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -107,6 +109,38 @@ TEST_P(AnswersAloneTest, NullHandleIsAnsweredAsByTheDriver) {
     }
   });
   EXPECT_EQ(tenant.strikes(), 0U);
+}
+
+TEST_P(AnswersAloneTest, DeviceThatThereIsNotIsNoticedBeforeANullPointer) {
+  Tenant tenant = open("no device");
+  constexpr const char *retain = "cuDevicePrimaryCtxRetain", *state = "cuDevicePrimaryCtxGetState";
+  CUcontext* const nowhere = nullptr;
+  unsigned flags = 0;
+  unsigned* const no_flags = nullptr;
+  int active = 0;
+  tenant.run(0, [&] {
+    for (const CUdevice device : {-1, 0, 1000}) {
+      SCOPED_TRACE(device);
+      EXPECT_EQ(driver_call(retain, nowhere, device), raw.call(retain, nowhere, device));
+      EXPECT_EQ(driver_call(state, device, no_flags, &active),
+                raw.call(state, device, no_flags, &active));
+    }
+    EXPECT_EQ(driver_call(state, 0, &flags, &active), CUDA_SUCCESS) << "the control";
+  });
+  EXPECT_EQ(tenant.strikes(), 0U);
+}
+
+// The gate asks no driver about such a handle: it could be the host's.
+TEST_P(AnswersAloneTest, GraphThatNobodyHasIsAnsweredAsByTheDriver) {
+  if (!driver_is_software()) GTEST_SKIP() << "NVIDIA's driver follows any handle";
+  Tenant tenant = open("strange graph");
+  const auto strange = reinterpret_cast<void*>(std::uintptr_t{8});
+  tenant.run(0, [&] {
+    for (const char* symbol : {"cuGraphDestroy", "cuGraphExecDestroy"}) {
+      EXPECT_EQ(driver_call(symbol, strange), raw.call(symbol, strange)) << symbol;
+    }
+  });
+  EXPECT_EQ(tenant.strikes(), 2U);
 }
 
 // A handle that nobody has is a breach all the same.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -135,6 +136,26 @@ TEST_P(EachLimitTest, CreationBeyondTheLimitIsRefused) {
     for (std::uint64_t& one : made) EXPECT_EQ(thing.make(&one), CUDA_SUCCESS);
     for (const std::uint64_t one : made) EXPECT_EQ(thing.end(one), CUDA_SUCCESS);
   });
+}
+
+// The limit, and its one record, are for calls that would do something.
+TEST_F(LimitsTest, RegistrationWithoutAContextIsRefusedByTheDriver) {
+  Tenant tenant = open_limited("registers", &DriverLimits::pinned_memory, mib);
+  void* const address = reinterpret_cast<void*>(std::uintptr_t{4096});
+  constexpr std::size_t too_much = ~std::size_t{0};
+  const auto limit_is_told = Contains(HasSubstr("limit: driver_limits.pinned_memory"));
+  tenant.run(0, [&] {
+    CUcontext context = nullptr;
+    ASSERT_EQ(driver_call("cuCtxPopCurrent_v2", &context), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuMemHostRegister_v2", address, too_much, 0U),
+              raw.call("cuMemHostRegister_v2", address, too_much, 0U));
+    EXPECT_THAT(said(), ::testing::Not(limit_is_told));
+    ASSERT_EQ(driver_call("cuCtxPushCurrent_v2", context), CUDA_SUCCESS);
+    // The control: with a context, the limit comes first.
+    EXPECT_EQ(driver_call("cuMemHostRegister_v2", address, too_much, 0U), CUDA_ERROR_OUT_OF_MEMORY);
+  });
+  EXPECT_THAT(said(), limit_is_told);
+  EXPECT_EQ(tenant.strikes(), 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Things, EachLimitTest, ::testing::Range(std::size_t{0}, things().size()),

@@ -90,7 +90,7 @@ TEST_P(NeighboursThingsTest, NeighboursGraphIsNeitherClonedNorTakenOver) {
   });
   other.run(0, [&] {
     CUgraph clone = nullptr;
-    EXPECT_EQ(driver_call("cuGraphClone", &clone, theirs), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(driver_call("cuGraphClone", &clone, theirs), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(raw.call("cuGraphClone", &clone, theirs), CUDA_SUCCESS) << "as a control";
     raw.check_call("cuGraphDestroy", clone);
 
@@ -99,8 +99,7 @@ TEST_P(NeighboursThingsTest, NeighboursGraphIsNeitherClonedNorTakenOver) {
     CUgraphExec exec = nullptr;
     check_driver_call("cuGraphInstantiateWithFlags", &exec, own, 0ULL);
     CUgraphExecUpdateResultInfo result{};
-    EXPECT_EQ(driver_call("cuGraphExecUpdate_v2", exec, theirs, &result),
-              CUDA_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(driver_call("cuGraphExecUpdate_v2", exec, theirs, &result), CUDA_ERROR_INVALID_VALUE);
     // NVIDIA's driver refuses another context's graph by itself.
     const bool by_driver = GetParam() == LeaseKind::private_own && !driver_is_software();
     EXPECT_EQ(raw.call("cuGraphExecUpdate_v2", exec, theirs, &result),
@@ -113,7 +112,7 @@ TEST_P(NeighboursThingsTest, NeighboursGraphIsNeitherClonedNorTakenOver) {
     std::size_t count = 1;
     check_driver_call("cuGraphGetNodes", own, &node, &count);
     EXPECT_EQ(driver_call("cuGraphExecChildGraphNodeSetParams", exec, node, theirs),
-              CUDA_ERROR_INVALID_HANDLE);
+              CUDA_ERROR_INVALID_VALUE);
     for (CUgraph graph : {own, again}) check_driver_call("cuGraphDestroy", graph);
     check_driver_call("cuGraphExecDestroy", exec);
   });

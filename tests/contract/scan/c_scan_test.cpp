@@ -110,6 +110,8 @@ TEST_F(CScanTest, WrongArgumentsAreRefused) {
   EXPECT_EQ(ctxb_scan_library(found, 0, &info), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(ctxb_scan_find(found, "blur", &plugin), CTXB_ERROR_UNAVAILABLE);
   EXPECT_EQ(ctxb_scan_set_enabled(nullptr, 1, &given), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_scan_set_enabled("", 1, &given), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("path is empty"));
 }
 
 }  // namespace

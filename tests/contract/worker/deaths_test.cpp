@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -168,6 +169,26 @@ TEST_F(WorkerTest, DeathFromOutsideIsKnownWithin10Milliseconds) {
     // The median, in one of three rounds, because the machine may be busy.
   } while (times[4] >= 10 && end < 27);
   EXPECT_LT(times[4], 10) << times.front() << " to " << times.back();
+}
+
+// Otherwise both would take messages, and answer them.
+TEST_F(WorkerTest, ChildThatReturnsFromTheModuleServesNobody) {
+  std::atomic<int> told{0};
+  WorkerOptions with = options();
+  with.on_notification = [&](std::uint32_t, const void*, std::size_t) { ++told; };
+  Worker worker(with);
+  const auto id = [&] { return ask<std::array<std::int32_t, 2>>(worker, Act::group)[0]; };
+  const std::int32_t before = id();
+  say(worker, Act::notifies, "the control");
+  for (int round = 0; round < 10; ++round) {
+    const auto child = static_cast<int>(ask(worker, Act::forks_and_returns));
+    ASSERT_GT(child, 0) << "the worker itself answers";
+    EXPECT_TRUE(dies(child, std::chrono::seconds(10))) << round;
+    EXPECT_EQ(id(), before);
+  }
+  EXPECT_EQ(worker.exits(), 0U);
+  worker.close();
+  EXPECT_EQ(told, 1);
 }
 
 TEST_F(WorkerTest, AHostThatIgnoresItsChildrenStillHearsOfTheirEnd) {

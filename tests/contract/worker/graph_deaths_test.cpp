@@ -417,6 +417,27 @@ TEST_F(WorkerGraphTest, AGraphWithJobsInFlightEndsInPeace) {
   EXPECT_THAT(records(), ::testing::Not(::testing::Contains(HasSubstr("crashed"))));
 }
 
+TEST_F(WorkerGraphTest, PluginThatForksAndReturnsInBothProcessesHarmsNobody) {
+  WorkerGraph graph(guilty_and_innocent(), graph_options());
+  graph.set_parameter(1, "stops", 1);
+  graph.activate({width, height});
+  const auto input = noise(width * height * 4, 5);
+  const auto expected = run(graph, input);
+  const int before = graph.process_id();
+  graph.set_parameter(0, "way", way_of(graph, "fork"));
+  for (int round = 0; round < 5; ++round) EXPECT_EQ(run(graph, input), expected);
+  graph.set_parameter(0, "way", 0);
+  EXPECT_EQ(run(graph, input), expected);
+  EXPECT_EQ(graph.process_id(), before);
+  EXPECT_EQ(graph.exits(), 0U);
+  // Who crashes afterwards is named all the same.
+  graph.set_parameter(0, "way", way_of(graph, "abort"));
+  std::vector<float> output(input.size());
+  EXPECT_THAT(error_of(ErrorKind::context_lost,
+                       [&] { graph.process(input.data(), output.data(), picture_job()); }),
+              HasSubstr("in process of plug-in com.example.test.deaths"));
+}
+
 TEST_F(WorkerGraphTest, CrashingGraphIsQuarantinedAndPardoned) {
   WorkerGraphOptions with = graph_options();
   with.worker.crash_limit = 2;

@@ -340,6 +340,52 @@ TEST_F(WatchedGuardTest, ThreadIsInsideOnlyTheGuardsLease) {
   EXPECT_EQ(books.calls, calls + 1) << "the driver was asked";
 }
 
+// No depth defeats the guard, whether the gate sees the pushes or not.
+TEST_F(WatchedGuardTest, StackIsPutBackHoweverDeepItWasLeft) {
+  constexpr int depth = 20'000;
+  for (const bool seen : {false, true}) {
+    for (const int pushed : {1, 4}) {
+      SCOPED_TRACE(std::string(seen ? "seen " : "unseen ") + std::to_string(pushed));
+      books.stack.clear();
+      current_may_have_changed();
+      know({8});
+      strikes = 0;
+      said.clear();
+      {
+        const ContextGuard guard(in(1), process());
+        if (seen) current_may_have_changed();
+        for (int i = 0; i < depth; ++i) push(pushed);
+        ASSERT_GE(books.stack.size(), std::size_t{depth}) << "the control";
+      }
+      EXPECT_THAT(books.stack, ElementsAre(fake_context(8)));
+      EXPECT_EQ(strikes, 1u);
+      EXPECT_THAT(said, SizeIs(1));
+    }
+  }
+}
+
+TEST_F(WatchedGuardTest, ContextsBetweenTwoOfTheGuardsOwnAreCounted) {
+  know({8});
+  {
+    const ContextGuard guard(in(1), process());
+    for (const int context : {4, 5, 1, 6}) push(context);
+  }
+  EXPECT_THAT(books.stack, ElementsAre(fake_context(8)));
+  EXPECT_THAT(said, ElementsAre(HasSubstr("left 4 context(s) pushed")));
+}
+
+TEST_F(WatchedGuardTest, ThreadWithADeepStackOfItsOwnGetsItBack) {
+  know(std::vector<int>(20'000, 8));
+  const std::vector<CUcontext> before = books.stack;
+  {
+    const ContextGuard guard(in(1), process());
+    EXPECT_EQ(guard.status(), CUDA_SUCCESS);
+    EXPECT_THAT(books.stack, ElementsAre(fake_context(1)));
+  }
+  EXPECT_EQ(books.stack, before);
+  EXPECT_EQ(strikes, 0u);
+}
+
 // One is taken away as ever: there is no room to remember more.
 TEST_F(WatchedGuardTest, TwoContextsOfAThreadAreTakenAwayAndRestored) {
   know({8, 9});

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gate/library/parts.h"
 
@@ -27,13 +28,14 @@ static const char* own_file(void) {
 
 /* The driver, by whatever path, is the gate: a second one in a process does not work, and a tool's
  * dlopen may have the driver's own for that name. So is the driver behind the gate under any other
- * name. */
+ * name. Where a path leads to no file, the loader says so. */
 static void* open_library(const char* file, int mode) {
   const char* own = own_file();
   if (own == NULL) return dlopen(file, mode);
   const char* slash = strrchr(file, '/');
   const char* name = slash != NULL ? slash + 1 : file;
-  if (strncmp(name, "libcuda.so", strlen("libcuda.so")) == 0) return dlopen(own, mode);
+  const int names_driver = strncmp(name, "libcuda.so", strlen("libcuda.so")) == 0;
+  if (names_driver && (slash == NULL || access(file, F_OK) == 0)) return dlopen(own, mode);
   void* library = dlopen(file, mode);
   if (library == NULL || !ctxb_gate_is_driver(library)) return library;
   dlclose(library); /* this call's count only */

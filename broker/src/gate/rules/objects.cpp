@@ -59,6 +59,10 @@ struct Registers {
   static CUresult call(void* address, std::size_t bytes, unsigned flags) noexcept {
     const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(address, bytes, flags);
+    // Without a context, the driver refuses whatever the size is.
+    CUdevice device = -1;
+    const CUresult current = CurrentDevice::call(&device);
+    if (current != CUDA_SUCCESS) return current;
     const CUresult status =
         make_held(*caller.tenant, Holding{.kind = Kind::registration, .host_bytes = bytes},
                   &address, [&] { return Real::call(address, bytes, flags); });

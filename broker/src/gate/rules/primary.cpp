@@ -20,6 +20,10 @@ CUresult on_device(GatedTenant& tenant, CUdevice device, Use&& use) {
   return tenant.with_primary(device, std::forward<Use>(use));
 }
 
+CUresult answer_for_null(GatedTenant& tenant, CUdevice device) noexcept {
+  return tenant.has_device(device) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE;
+}
+
 // A program that has the process to itself finds the primary inactive until it retains it, or makes
 // it current with the runtime library. The context of a guard counts once the tenant knows it.
 bool is_active(const GatedTenant& tenant, CUdevice device, const PrimaryView& view) noexcept {
@@ -34,7 +38,7 @@ CUresult retain(CUcontext* context, CUdevice device) noexcept {
     if (retained == CUDA_SUCCESS) report_retained(device);
     return retained;
   }
-  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (context == nullptr) return answer_for_null(*caller.tenant, device);
   TranslatedLease lease;
   const CUresult status = caller.tenant->lease(device, &lease);
   if (status != CUDA_SUCCESS) return status;
@@ -95,7 +99,7 @@ using GetState = DriverFunction<"cuDevicePrimaryCtxGetState", CUresult(CUdevice,
 CUresult get_state(CUdevice device, unsigned* flags, int* active) noexcept {
   const Caller caller = enter_rule<GetState>();
   if (caller.tenant == nullptr) return GetState::call(device, flags, active);
-  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (flags == nullptr || active == nullptr) return answer_for_null(*caller.tenant, device);
   unsigned told_flags = 0;
   bool told_active = false;
   const CUresult status = on_device(*caller.tenant, device, [&](const PrimaryView& view) {

@@ -7,22 +7,23 @@
 namespace ctxbroker::test {
 
 enum Act : std::uint32_t {
-  echo,         // answers with the message
-  scale,        // {handle, factor}: multiplies the floats in a lent block; answers how many
-  lent_blocks,  // how many blocks it was told of, minus those taken back
-  fails,        // an error with a text
-  throws,       // a C++ exception
-  notifies,     // sends the message as a notification of type 7
-  passes_back,  // {number}: takes a descriptor and passes it back under number + 1
-  gives,        // passes a descriptor of its own under the number 5
-  environment,  // {name}: the variable's value
-  descriptors,  // the open descriptors, as one 64-bit mask
-  group,        // its process id and its group
-  prints,       // 3 MB of lines
-  sleeps,       // {milliseconds}; notifies before
-  reaches,      // an Attempt; answers with 0, or the errno that stopped it
-  sends,        // {number}: takes a descriptor and writes "hello" into it
-  scale_frame,  // {number, bytes, factor}: as scale, in device memory behind a descriptor
+  echo,               // answers with the message
+  scale,              // {handle, factor}: multiplies the floats in a lent block; answers how many
+  lent_blocks,        // how many blocks it was told of, minus those taken back
+  fails,              // an error with a text
+  throws,             // a C++ exception
+  notifies,           // sends the message as a notification of type 7
+  passes_back,        // {number}: takes a descriptor and passes it back under number + 1
+  gives,              // passes a descriptor of its own under the number 5
+  environment,        // {name}: the variable's value
+  descriptors,        // the open descriptors, as one 64-bit mask
+  group,              // its process id and its group
+  prints,             // 3 MB of lines
+  sleeps,             // {milliseconds}; notifies before
+  reaches,            // an Attempt; answers with 0, or the errno that stopped it
+  sends,              // {number}: takes a descriptor and writes "hello" into it
+  forks_and_returns,  // in both processes; the child notifies before. Answers with the child's id
+  scale_frame,        // {number, bytes, factor}: as scale, in device memory behind a descriptor
 
   first_deadly = 100,
   segfault = first_deadly,

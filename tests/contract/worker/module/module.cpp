@@ -383,6 +383,11 @@ ctxb_status handle(const ctxb_worker_message* message, ctxb_worker_reply* reply)
       close(descriptor);
       return written ? CTXB_OK : CTXB_ERROR;
     }
+    case forks_and_returns: {
+      const std::uint64_t child = static_cast<std::uint64_t>(fork());
+      if (child == 0) static_cast<void>(host->notify(7, "child", 5));
+      return give(reply, &child, sizeof child);
+    }
     case floods: {
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
       while (std::chrono::steady_clock::now() < end) host->notify(8, "x", 1);
