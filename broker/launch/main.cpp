@@ -32,7 +32,6 @@ Settings make_settings(const Options& options) {
   settings.policy = make_policy(options);
   settings.report = output_path("--report", options.report);
   settings.trace = output_path("--trace", options.trace);
-  check_outputs(settings, options.policy);
   settings.log = options.log;
   settings.verbose = options.verbose;
   settings.driver = options.driver;
@@ -46,6 +45,23 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   for (std::string& one : texts) pointers.push_back(one.data());
   pointers.push_back(nullptr);
   return pointers;
+}
+
+std::vector<Input> inputs_of(const Options& options, const OwnFiles& files,
+                             const Program& program) {
+  std::vector<Input> inputs{{options.policy, "the file of --policy too"},
+                            {program.path, "the program that is to run"},
+                            {"/proc/self/exe", "ctxb-run itself"},
+                            {files.launcher, "a part of ctxb-run"},
+                            {files.gate, "a part of ctxb-run"}};
+  for (const std::string& path : program.run_by) {
+    inputs.push_back({path, "a program that is to run"});
+  }
+  // A script or its data, which the program has not read yet.
+  for (std::size_t i = 1; i < options.command.size(); ++i) {
+    inputs.push_back({options.command[i], "an argument of the program"});
+  }
+  return inputs;
 }
 
 // Returns only by an exception.
@@ -68,6 +84,7 @@ ExitCode run(int argc, const char* const* argv) {
   const Settings settings = make_settings(*options);
   const OwnFiles files = find_own_files(settings);
   const Program program = examine_program(options->command);
+  check_outputs(settings, inputs_of(*options, files, program));
   if (options->check) {
     std::fputs(check_text(*options, settings, program).c_str(), stdout);
     return ExitCode::ok;
