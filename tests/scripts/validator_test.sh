@@ -58,6 +58,22 @@ ends_with 1 "it is of build 00 of the library" "$small" --only load.manifest
 printf '{' >"$manifest"
 ends_with 1 "small.ctxb.json" "$small" --only load.manifest
 
+# A scan that fails keeps the manifest of this build, and removes one of another build.
+late="$scratch/late.so"
+cp "$CTXB_BUILD/test_plugins/unloadable.so" "$late"
+"$bin/ctxb-scan" --manifest "$late" >/dev/null
+cp "$scratch/late.ctxb.json" "$scratch/kept"
+truncate -s 3000 "$late"  # what the linker named it is in the first page
+fails_to_describe() {
+  "$bin/ctxb-scan" --manifest "$late" 2>"$scratch/said" && fail "half a library was described"
+  grep -qF "late.so" "$scratch/said" || fail "ctxb-scan: $(cat "$scratch/said")"
+}
+fails_to_describe
+cmp "$scratch/late.ctxb.json" "$scratch/kept" || fail "a failed scan has changed the manifest"
+sed -i 's/"build_id": "[0-9a-f]*"/"build_id": "00"/' "$scratch/late.ctxb.json"
+fails_to_describe
+[[ ! -e "$scratch/late.ctxb.json" ]] || fail "a failed scan has kept the manifest of another build"
+
 "$bin/ctxb-validate" "$plugins/exposure.so" --strictness 1 --seed 1 --json \
   --behaviour "$scratch/behaviour.json" >"$scratch/report.json"
 if command -v python3 >/dev/null; then
