@@ -20,6 +20,7 @@
 #include "policy_text.hpp"
 #include "program.hpp"
 #include "settings.hpp"
+#include "text/shown_text.hpp"
 
 namespace ctxbroker::launch {
 namespace {
@@ -86,7 +87,7 @@ ExitCode run(int argc, const char* const* argv) {
   const Program program = examine_program(options->command);
   check_outputs(settings, inputs_of(*options, files, program));
   if (options->check) {
-    std::fputs(check_text(*options, settings, program).c_str(), stdout);
+    std::fputs(detail::printable(check_text(*options, settings, program)).c_str(), stdout);
     return ExitCode::ok;
   }
   write_first_report(settings);
@@ -99,11 +100,11 @@ int run_and_report(int argc, const char* const* argv) noexcept {
     if (!detail::all_is_printed()) throw Failure(ExitCode::failed, detail::not_printed);
     return static_cast<int>(code);
   } catch (const Failure& failure) {
-    std::fprintf(stderr, "ctxb-run: error: %s\n", failure.what());
+    std::fprintf(stderr, "ctxb-run: error: %s\n", detail::printable(failure.what()).c_str());
     return static_cast<int>(failure.code());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "ctxb-run: error: %s; this is a defect of ctxb-run, so report it\n",
-                 error.what());
+                 detail::printable(error.what()).c_str());
     return static_cast<int>(ExitCode::failed);
   }
 }

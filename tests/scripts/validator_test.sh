@@ -114,6 +114,16 @@ ln -s small.so "$manifest"
 "$bin/ctxb-scan" --manifest "$small" 2>"$scratch/said" && fail "a manifest was written over its library"
 cmp "$CTXB_BUILD/test_plugins/unloadable.so" "$small" || fail "ctxb-scan --manifest has replaced the library"
 
+# The name of a file does nothing to a terminal.
+odd="$scratch/"$'odd\e[31m.so'
+cp "$plugins/exposure.so" "$odd"
+ends_with 0 'odd\x1b[31m.so, strictness 1' "$odd" --strictness 1
+ends_with 3 'none\x1b[31m.so is not a file' "$scratch/"$'none\e[31m.so'
+head -c 3000 "$plugins/exposure.so" >"$odd"
+"$bin/ctxb-scan" "$odd" >"$scratch/said" 2>&1 && fail "half a library was described"
+grep -qF 'odd\x1b[31m.so' "$scratch/said" || fail "ctxb-scan: $(cat -v "$scratch/said")"
+! grep -q $'\e' "$scratch/said" || fail "ctxb-scan prints the name as it is"
+
 # Output that is lost is no success.
 unwritten() {
   local code="$1" got=0

@@ -20,6 +20,7 @@
 #include "plugin/description_json.hpp"
 #include "scan/examine.hpp"
 #include "scan/protocol.hpp"
+#include "text/shown_text.hpp"
 
 namespace ctxbroker {
 namespace detail {
@@ -97,7 +98,7 @@ std::optional<Task> read_arguments(const std::vector<std::string>& arguments) {
 }
 
 void complain(const std::string& text) {
-  std::fprintf(stderr, "ctxb-scan: %s\n", text.c_str());
+  std::fprintf(stderr, "ctxb-scan: %s\n", printable(text).c_str());
 }
 
 // Removes a manifest of another build, which no host believes. One of this build stays: it says
