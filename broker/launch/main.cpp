@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -40,6 +41,8 @@ Settings make_settings(const Options& options) {
   return settings;
 }
 
+using SignalHandler = void (*)(int);
+
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   pointers.reserve(texts.size() + 1);
@@ -65,9 +68,10 @@ std::vector<Input> inputs_of(const Options& options, const OwnFiles& files,
   return inputs;
 }
 
-// Returns only by an exception.
+// Returns only by an exception. The program gets `limit_signal` for SIGXFSZ.
 [[noreturn]] void become(const Program& program, std::vector<std::string> command,
-                         std::vector<std::string> variables) {
+                         std::vector<std::string> variables, SignalHandler limit_signal) {
+  std::signal(SIGXFSZ, limit_signal);
   ::execve(program.path.c_str(), pointers_to(command).data(), pointers_to(variables).data());
   const int error = errno;
   std::string why = std::generic_category().message(error);
@@ -90,8 +94,10 @@ ExitCode run(int argc, const char* const* argv) {
     std::fputs(detail::printable(check_text(*options, settings, program)).c_str(), stdout);
     return ExitCode::ok;
   }
+  // A report beyond the limit on the size of files is an error of this program, and not its end.
+  const SignalHandler limit_signal = std::signal(SIGXFSZ, SIG_IGN);
   write_first_report(settings);
-  become(program, options->command, make_environment(files, settings));
+  become(program, options->command, make_environment(files, settings), limit_signal);
 }
 
 int run_and_report(int argc, const char* const* argv) noexcept {

@@ -236,6 +236,7 @@ int run(int argc, char** argv) {
 }  // namespace ctxbroker::validate
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is to fail, so that this can be said
   try {
     return ctxbroker::validate::run(argc, argv);
   } catch (const std::exception& error) {

@@ -74,6 +74,22 @@ sed -i 's/"build_id": "[0-9a-f]*"/"build_id": "00"/' "$scratch/late.ctxb.json"
 fails_to_describe
 [[ ! -e "$scratch/late.ctxb.json" ]] || fail "a failed scan has kept the manifest of another build"
 
+# A limit on the size of files is the process's, and neither blames the library nor costs the manifest.
+cp "$CTXB_BUILD/test_plugins/unloadable.so" "$late"
+"$bin/ctxb-scan" --manifest "$late" >/dev/null
+cp "$scratch/late.ctxb.json" "$scratch/kept"
+if command -v prlimit >/dev/null; then
+  for limit in 0 100 "$(($(stat -c %s "$scratch/kept") - 1))"; do
+    got=0
+    said="$(prlimit --core=0 --fsize="$limit" "$bin/ctxb-scan" --manifest "$late" 2>&1)" || got=$?
+    ((got == 1)) || fail "ctxb-scan with files of $limit bytes: exit code $got"
+    grep -qF "$limit bytes (ulimit -f)" <<<"$said" || fail "ctxb-scan with files of $limit bytes: $said"
+    ! grep -qF "crashed" <<<"$said" || fail "ctxb-scan with files of $limit bytes: $said"
+    cmp "$scratch/late.ctxb.json" "$scratch/kept" || fail "a limit on files has changed the manifest"
+  done
+  prlimit --fsize=1000000 "$bin/ctxb-scan" --manifest "$late" || fail "a control, with a large limit"
+fi
+
 "$bin/ctxb-validate" "$plugins/exposure.so" --strictness 1 --seed 1 --json \
   --behaviour "$scratch/behaviour.json" >"$scratch/report.json"
 if command -v python3 >/dev/null; then

@@ -2,6 +2,7 @@
 #include "observe/whole_file.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,7 +23,14 @@ namespace {
 }
 
 [[noreturn]] void fail(const std::filesystem::path& path, int error) {
-  fail(path, std::generic_category().message(error));
+  const std::string why = std::generic_category().message(error);
+  rlimit limits{};
+  if (error != EFBIG || ::getrlimit(RLIMIT_FSIZE, &limits) != 0 ||
+      limits.rlim_cur == RLIM_INFINITY) {
+    fail(path, why);
+  }
+  fail(path,
+       why + ": this process may write " + std::to_string(limits.rlim_cur) + " bytes (ulimit -f)");
 }
 
 bool is_device_or_pipe(const std::filesystem::path& path) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <optional>
@@ -175,6 +176,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace detail
 
 int run_scan_program(const std::vector<std::string>& arguments) noexcept {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is to fail, so that this can be said
   try {
     const int status = detail::run(arguments);
     if (detail::all_is_printed()) return status;
