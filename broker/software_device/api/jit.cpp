@@ -41,8 +41,11 @@ VersionLine find_version(std::string_view ptx) {
       row.remove_prefix(std::string_view(".version").size());
       row.remove_prefix(std::min(row.find_first_not_of(" \t"), row.size()));
       VersionLine found;
-      found.text = row.substr(0, row.find_first_of(" \t\r/"));
-      found.version = ptx::version_of(found.text);
+      const std::string_view text = row.substr(0, row.find_first_of(" \t\r/"));
+      constexpr std::size_t shown = 40;
+      found.text = text.substr(0, shown);
+      if (text.size() > shown) found.text += "...";
+      found.version = ptx::version_of(text);
       found.line = line;
       return found;
     }
