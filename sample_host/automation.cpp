@@ -39,7 +39,8 @@ std::vector<std::string_view> split(std::string_view line) {
 
 // On one line whatever it holds.
 std::string in_quotes(std::string_view text) {
-  return json::quoted(std::string(text));
+  constexpr std::size_t longest = 250;
+  return json::quoted(std::string(text.substr(0, longest))) + (text.size() > longest ? "..." : "");
 }
 
 double parse_time(std::string_view text, const std::string& where, const char* what) {
@@ -93,8 +94,12 @@ std::vector<AutomationLine> parse_automation(std::string_view text, const std::s
     const std::string_view line = trimmed(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (line.empty() || line.front() == '#') continue;
-    lines.push_back(
-        parse_line(line, "automation \"" + name + "\": line " + std::to_string(number) + ": "));
+    const std::string where = "automation \"" + name + "\": line " + std::to_string(number) + ": ";
+    if (const std::size_t at = line.find('\0'); at != std::string_view::npos) {
+      throw Failure(ExitCode::usage, where + "byte " + std::to_string(at) +
+                                         " of it is a null character; write text");
+    }
+    lines.push_back(parse_line(line, where));
   }
   return lines;
 }
@@ -135,6 +140,20 @@ std::vector<std::pair<const AutomationPoint*, double>> values_at(
     }
   }
   return values;
+}
+
+std::optional<AutomationPoint> Automation::first_beyond(std::uint32_t frames,
+                                                        std::size_t most) const {
+  Automation rest = *this;
+  std::vector<WorkerParameterChange> changes;
+  while (rest.next_ < points_.size()) {
+    const std::size_t first = rest.next_;
+    rest.fill(points_[first].begin / frames * frames, frames, changes);
+    if (changes.size() <= most) continue;
+    const std::size_t ramps = changes.size() - (rest.next_ - first);
+    return points_[first + most - std::min(most, ramps)];
+  }
+  return std::nullopt;
 }
 
 void Automation::fill(std::int64_t position, std::uint32_t frames,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,9 @@
 #include "ctxbroker/worker_graph.hpp"
 
 namespace ctxbroker::sample_host {
+
+// The most that a block or a frame has: see GraphOptions::changes_per_job.
+inline constexpr std::uint32_t most_changes = 65536;
 
 // One line of the file.
 struct AutomationLine {
@@ -33,7 +37,8 @@ struct AutomationPoint {
   std::int64_t begin = 0;
   std::uint32_t ramp_frames = 0;
   double value = 0;
-  double from = 0;  // a ramp's first value
+  double from = 0;         // a ramp's first value
+  std::size_t change = 0;  // number of the change in the file, from 0
 
   std::int64_t end() const noexcept { return begin + ramp_frames; }
 };
@@ -54,8 +59,8 @@ class Automation {
   // From prepare_automation.
   explicit Automation(std::vector<AutomationPoint> points) : points_(std::move(points)) {}
 
-  // The most that a block has.
-  std::size_t most_changes() const noexcept { return points_.size(); }
+  // The first change beyond the `most` of a block, if all blocks have so many frames.
+  std::optional<AutomationPoint> first_beyond(std::uint32_t frames, std::size_t most) const;
   // Those of the block that begins at `position`, in order of their offsets.
   void fill(std::int64_t position, std::uint32_t frames,
             std::vector<WorkerParameterChange>& changes);

@@ -8,6 +8,7 @@
 #include "exit_code.hpp"
 #include "logging.hpp"
 #include "suggestion.hpp"
+#include "text/shown_text.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -56,7 +57,7 @@ Failure unknown_plugin(const std::string& name, const ScanResult& found) {
     all_names.push_back(plugin->short_name);
     all_names.push_back(plugin->id);
   }
-  std::string text = "there is no plug-in \"" + name + "\"";
+  std::string text = "there is no plug-in " + detail::excerpt(name);
   const std::string guess = nearest(name, all_names);
   if (!guess.empty()) text += "; did you mean \"" + guess + "\"?";
   if (short_names.empty()) {

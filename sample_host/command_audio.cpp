@@ -186,6 +186,7 @@ class Mix {
         sizes, {channels_for_graph(inputs, all_alike), channels_for_graph(outputs, all_alike)});
     latency_ = session.engine().latency_frames();
     automation_ = Automation(session.automation(rate()));
+    session.check_blocks(automation_, options_.block);
     for (std::size_t i = 0; i < sinks_.size(); ++i) {
       if (sinks_[i] != nullptr) sinks_[i]->drop(latency_);
       result_bytes_.push_back(session.result_bytes(i));

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "automation.hpp"
 #include "catalogue.hpp"
 #include "ctxbroker/policy.hpp"
 #include "ctxbroker/version.hpp"
@@ -90,7 +91,6 @@ WorkerGraphOptions worker_options(const Options& options, const GraphPlan& plan)
   if (options.isolate) made.grouping = *options.isolate;
   made.graph.measure = true;
   made.graph.jobs_in_flight = static_cast<std::uint32_t>(options.jobs);
-  constexpr std::uint32_t most_changes = 65536;
   made.graph.changes_per_job = plan.automation.empty() ? 0 : most_changes;
   made.driver = options.driver;
   made.policy = options.policy;

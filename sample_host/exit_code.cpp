@@ -5,9 +5,13 @@
 #include <string_view>
 #include <system_error>
 
+#include "text/shown_text.hpp"
+
 namespace ctxbroker::sample_host {
 
 namespace {
+
+using detail::printable;
 
 constexpr std::array rows{
     ExitCodeRow{ExitCode::ok, "ok", "success"},
@@ -142,21 +146,6 @@ namespace {
 
 bool is_end_of_worker(const Error& error) {
   return error.origin().call == worker_process || error.origin().call == late_worker_process;
-}
-
-// Keeps the ends of lines and tabs, which logs have.
-std::string printable(const std::string& text) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte >= ' ' && byte != 0x7f) || c == '\n' || c == '\t') {
-      result += c;
-    } else {
-      result += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
-    }
-  }
-  return result;
 }
 
 std::string with_next_step(const Error& error, const std::string& where) {

@@ -5,6 +5,7 @@
 
 #include "ctxbroker/manifest.hpp"
 #include "exit_code.hpp"
+#include "observe/behind_links.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -92,21 +93,18 @@ void RunFiles::check_read(const std::filesystem::path& file) {
 }
 
 RunFiles::Place RunFiles::place_of(const std::filesystem::path& file) {
-  struct stat target {
-  }, itself{};
+  struct stat target {};
   const bool is_there = ::stat(file.c_str(), &target) == 0;
   if (is_there && !S_ISREG(target.st_mode)) return {};
   std::error_code error;
-  const std::filesystem::path whole = std::filesystem::absolute(file, error);
+  const std::filesystem::path behind = detail::behind_links(file, error);
+  const std::filesystem::path whole = std::filesystem::absolute(behind, error);
   const std::filesystem::path folder = whole.parent_path();
   if (folder != given_folder_) {
     given_folder_ = folder;
     folder_ = std::filesystem::weakly_canonical(folder, error);
   }
-  Place place{(folder_ / whole.filename()).string(), target.st_dev, target.st_ino};
-  const bool is_link = is_there && ::lstat(file.c_str(), &itself) == 0 && S_ISLNK(itself.st_mode);
-  if (is_link) place.path = std::filesystem::canonical(file, error).string();
-  return place;
+  return {(folder_ / whole.filename()).string(), target.st_dev, target.st_ino};
 }
 
 bool RunFiles::is_same(const Place& a, const Place& b) {

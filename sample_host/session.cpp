@@ -11,6 +11,7 @@
 #include "files/start.hpp"
 #include "logging.hpp"
 #include "suggestion.hpp"
+#include "text/shown_text.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -289,9 +290,9 @@ bool Session::takes_halves() const {
 }
 
 void Session::activate(const ActivationSizes& sizes, const EndFormats& formats) {
-  constexpr std::size_t most = 65536;  // of GraphOptions
+  const std::size_t changes = std::min<std::size_t>(changes_.size(), most_changes);
   try {
-    engine_->activate(sizes, formats, static_cast<std::uint32_t>(std::min(changes_.size(), most)));
+    engine_->activate(sizes, formats, static_cast<std::uint32_t>(changes));
   } catch (const Error& error) {
     if (plan_.is_row() || error.kind() != ErrorKind::invalid_argument) throw;
     throw Failure(ExitCode::usage, plan_.document + ": " + place_of(plan_, error.message()));
@@ -398,8 +399,8 @@ void Session::check_automation() {
   for (AutomationLine& line : read_automation(from_start(plan_.automation))) {
     const auto name = std::find(names.begin(), names.end(), line.node);
     if (name == names.end()) {
-      throw Failure(ExitCode::usage, line.where + "there is no node \"" + line.node +
-                                         "\"; there are: " + join(names));
+      throw Failure(ExitCode::usage, line.where + "there is no node " + detail::excerpt(line.node) +
+                                         "; there are: " + join(names));
     }
     Change change{line, static_cast<std::size_t>(name - names.begin()), 0, 0};
     const PluginDescription& plugin = *chosen[change.node];
@@ -445,9 +446,19 @@ std::vector<AutomationPoint> Session::automation(double rate) {
         std::min<std::int64_t>(std::llround(change.line.ramp * rate), UINT32_MAX));
     point.value = change.value;
     point.from = engine_->parameter_value(change.node, change.line.parameter).number();
+    point.change = points.size();
     points.push_back(point);
   }
   return prepare_automation(std::move(points));
+}
+
+void Session::check_blocks(const Automation& automation, std::uint32_t frames) const {
+  const auto beyond = automation.first_beyond(frames, most_changes);
+  if (!beyond) return;
+  throw Failure(ExitCode::usage,
+                changes_[beyond->change].line.where + "more than " + std::to_string(most_changes) +
+                    " changes come in one block of " + std::to_string(frames) +
+                    " frames; leave some out" + (frames > 1 ? ", or use a smaller --block" : ""));
 }
 
 }  // namespace ctxbroker::sample_host

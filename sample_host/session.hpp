@@ -74,6 +74,9 @@ class Session {
   // times has: Hz for recordings, 1 for images. Changes of recordings are as late as the sound is
   // when it comes to the node, so that they stay where they are in the sound.
   std::vector<AutomationPoint> automation(double rate);
+  // Throws Failure (usage), with the line, if a block of so many frames gets more changes than a
+  // job can have.
+  void check_blocks(const Automation& automation, std::uint32_t frames) const;
 
  private:
   struct Change {  // a checked line of the automation file

@@ -38,19 +38,23 @@ std::string output_path(const std::string& option, const std::string& path) {
   return absolute.lexically_normal().string();
 }
 
-void check_outputs(const Settings& settings, const std::string& policy) {
+void check_outputs(const Settings& settings, const std::vector<Input>& inputs) {
   std::error_code error;  // a file that is not there is no other file
   const auto is_one = [&](const std::string& a, const std::string& b) {
     return !a.empty() && !b.empty() && (a == b || std::filesystem::equivalent(a, b, error));
   };
   const auto refuse = [](const std::string& option, const std::string& path,
                          const std::string& other) {
-    throw Failure(ExitCode::failed, option + ": " + path + ": it is the file of " + other +
-                                        " too; name another file");
+    throw Failure(ExitCode::failed,
+                  option + ": " + path + ": it is " + other + "; name another file");
   };
-  if (is_one(settings.report, policy)) refuse("--report", settings.report, "--policy");
-  if (is_one(settings.trace, policy)) refuse("--trace", settings.trace, "--policy");
-  if (is_one(settings.trace, settings.report)) refuse("--trace", settings.trace, "--report");
+  for (const auto& [path, what] : inputs) {
+    if (is_one(settings.report, path)) refuse("--report", settings.report, what);
+    if (is_one(settings.trace, path)) refuse("--trace", settings.trace, what);
+  }
+  if (is_one(settings.trace, settings.report)) {
+    refuse("--trace", settings.trace, "the file of --report too");
+  }
 }
 
 void write_first_report(const Settings& settings) {

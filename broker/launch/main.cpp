@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -20,6 +21,7 @@
 #include "policy_text.hpp"
 #include "program.hpp"
 #include "settings.hpp"
+#include "text/shown_text.hpp"
 
 namespace ctxbroker::launch {
 namespace {
@@ -32,13 +34,14 @@ Settings make_settings(const Options& options) {
   settings.policy = make_policy(options);
   settings.report = output_path("--report", options.report);
   settings.trace = output_path("--trace", options.trace);
-  check_outputs(settings, options.policy);
   settings.log = options.log;
   settings.verbose = options.verbose;
   settings.driver = options.driver;
   settings.command = shortened(options.command);
   return settings;
 }
+
+using SignalHandler = void (*)(int);
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -48,9 +51,27 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// Returns only by an exception.
+std::vector<Input> inputs_of(const Options& options, const OwnFiles& files,
+                             const Program& program) {
+  std::vector<Input> inputs{{options.policy, "the file of --policy too"},
+                            {program.path, "the program that is to run"},
+                            {"/proc/self/exe", "ctxb-run itself"},
+                            {files.launcher, "a part of ctxb-run"},
+                            {files.gate, "a part of ctxb-run"}};
+  for (const std::string& path : program.run_by) {
+    inputs.push_back({path, "a program that is to run"});
+  }
+  // A script or its data, which the program has not read yet.
+  for (std::size_t i = 1; i < options.command.size(); ++i) {
+    inputs.push_back({options.command[i], "an argument of the program"});
+  }
+  return inputs;
+}
+
+// Returns only by an exception. The program gets `limit_signal` for SIGXFSZ.
 [[noreturn]] void become(const Program& program, std::vector<std::string> command,
-                         std::vector<std::string> variables) {
+                         std::vector<std::string> variables, SignalHandler limit_signal) {
+  std::signal(SIGXFSZ, limit_signal);
   ::execve(program.path.c_str(), pointers_to(command).data(), pointers_to(variables).data());
   const int error = errno;
   std::string why = std::generic_category().message(error);
@@ -68,12 +89,15 @@ ExitCode run(int argc, const char* const* argv) {
   const Settings settings = make_settings(*options);
   const OwnFiles files = find_own_files(settings);
   const Program program = examine_program(options->command);
+  check_outputs(settings, inputs_of(*options, files, program));
   if (options->check) {
-    std::fputs(check_text(*options, settings, program).c_str(), stdout);
+    std::fputs(detail::printable(check_text(*options, settings, program)).c_str(), stdout);
     return ExitCode::ok;
   }
+  // A report beyond the limit on the size of files is an error of this program, and not its end.
+  const SignalHandler limit_signal = std::signal(SIGXFSZ, SIG_IGN);
   write_first_report(settings);
-  become(program, options->command, make_environment(files, settings));
+  become(program, options->command, make_environment(files, settings), limit_signal);
 }
 
 int run_and_report(int argc, const char* const* argv) noexcept {
@@ -82,11 +106,11 @@ int run_and_report(int argc, const char* const* argv) noexcept {
     if (!detail::all_is_printed()) throw Failure(ExitCode::failed, detail::not_printed);
     return static_cast<int>(code);
   } catch (const Failure& failure) {
-    std::fprintf(stderr, "ctxb-run: error: %s\n", failure.what());
+    std::fprintf(stderr, "ctxb-run: error: %s\n", detail::printable(failure.what()).c_str());
     return static_cast<int>(failure.code());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "ctxb-run: error: %s; this is a defect of ctxb-run, so report it\n",
-                 error.what());
+                 detail::printable(error.what()).c_str());
     return static_cast<int>(ExitCode::failed);
   }
 }

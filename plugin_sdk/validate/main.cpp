@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "behaviour.hpp"
@@ -21,6 +22,7 @@
 #include "observe/whole_file.hpp"
 #include "report.hpp"
 #include "runner.hpp"
+#include "text/shown_text.hpp"
 
 namespace ctxbroker::validate {
 namespace {
@@ -79,6 +81,10 @@ Trial trial_of(const Options& options) {
   return trial;
 }
 
+void complain(const std::string& text) {
+  std::fprintf(stderr, "ctxb-validate: error: %s\n", detail::printable(text).c_str());
+}
+
 int run_one(Arguments& arguments, const std::string& which, bool is_child) {
   const Test& test = named_test(which, arguments.options.seed);
   Trial trial = trial_of(arguments.options);
@@ -87,7 +93,7 @@ int run_one(Arguments& arguments, const std::string& which, bool is_child) {
     tell_parent(answer, trial);
   } else {
     std::printf("%s %s%s%s\n", to_string(answer.outcome), test.id, answer.text.empty() ? "" : ": ",
-                answer.text.c_str());
+                detail::printable(answer.text).c_str());
   }
   return answer.outcome == Outcome::fail ? failed : passed;
 }
@@ -96,7 +102,7 @@ int run_one(Arguments& arguments, const std::string& which, bool is_child) {
 // printed.
 int ended(int code) {
   if (detail::all_is_printed()) return code;
-  std::fprintf(stderr, "ctxb-validate: error: %s\n", detail::not_printed);
+  complain(detail::not_printed);
   return no_file;
 }
 
@@ -122,7 +128,7 @@ int write_behaviour(const Arguments& arguments) {
       take(manifest.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     });
   } catch (const Error& error) {
-    std::fprintf(stderr, "ctxb-validate: error: %s\n", error.what());
+    complain(error.what());
     return no_file;
   }
   return passed;
@@ -132,7 +138,7 @@ int run_all(const Arguments& arguments) {
   const Options& options = arguments.options;
   const auto results = run_ladder(options, [&](const Result& result) {
     if (arguments.json) return;
-    std::fputs(text_of(options, result, arguments.verbose).c_str(), stdout);
+    std::fputs(detail::printable(text_of(options, result, arguments.verbose)).c_str(), stdout);
     std::fflush(stdout);
   });
   if (arguments.json) {
@@ -140,7 +146,7 @@ int run_all(const Arguments& arguments) {
                   .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
                   .c_str());
   } else {
-    std::fputs(summary_text(options, results).c_str(), stdout);
+    std::fputs(detail::printable(summary_text(options, results)).c_str(), stdout);
   }
   if (!arguments.behaviour.empty()) {
     if (const int code = write_behaviour(arguments); code != passed) return code;
@@ -201,8 +207,7 @@ int run(int argc, char** argv) {
     if (seed->count() == 0) options.seed = std::random_device{}() % 1000000;
     if (::access(options.file.c_str(), R_OK) != 0 ||
         !std::filesystem::is_regular_file(options.file)) {
-      std::fprintf(stderr, "ctxb-validate: error: %s is not a file that can be read\n",
-                   options.file.c_str());
+      complain(options.file.string() + " is not a file that can be read");
       return no_file;
     }
     // A plug-in that hangs does not outlive a validator that was killed.
@@ -219,7 +224,10 @@ int run(int argc, char** argv) {
     if (!arguments.reproduce.empty()) return ended(run_one(arguments, arguments.reproduce, false));
     check_behaviour(arguments);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? ended(passed) : wrong_usage;
+    std::ostringstream said;
+    const int code = app.exit(error, std::cout, said);
+    std::fputs(detail::printable(said.str()).c_str(), stderr);
+    return code == 0 ? ended(passed) : wrong_usage;
   }
   return run_all(arguments);
 }
@@ -228,10 +236,11 @@ int run(int argc, char** argv) {
 }  // namespace ctxbroker::validate
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is to fail, so that this can be said
   try {
     return ctxbroker::validate::run(argc, argv);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "ctxb-validate: error: %s\n", error.what());
+    ctxbroker::validate::complain(error.what());
     return ctxbroker::validate::cannot_run;
   }
 }

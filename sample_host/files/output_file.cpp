@@ -10,6 +10,7 @@
 
 #include "files/cleanup.hpp"
 #include "files/start.hpp"
+#include "observe/behind_links.hpp"
 
 namespace ctxbroker::sample_host {
 
@@ -20,14 +21,6 @@ std::optional<mode_t> permissions_of(const std::filesystem::path& destination) {
   struct stat status = {};
   if (::stat(destination.c_str(), &status) != 0) return std::nullopt;
   return status.st_mode & 07777;
-}
-
-// Follows symbolic links, so that the link stays and its target is replaced.
-std::filesystem::path follow(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_symlink(path, error)) return path;
-  std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
-  return error ? path : target;
 }
 
 Failure write_failure(const std::filesystem::path& path, int error) {
@@ -41,6 +34,15 @@ Failure write_failure(const std::filesystem::path& path, int error) {
 std::string shown(const std::filesystem::path& given, const std::filesystem::path& folder) {
   if (from_start(given).parent_path() != folder) return folder.string();
   return given.has_parent_path() ? given.parent_path().string() : ".";
+}
+
+// Follows symbolic links, so that the link stays and its target is replaced.
+std::filesystem::path follow(const std::filesystem::path& given) {
+  std::error_code error;
+  std::filesystem::path target = detail::behind_links(from_start(given), error);
+  if (!error) return target;
+  throw output_failure(given, "is a link that leads to no file: " + error.message() +
+                                  "; remove it, or name another file");
 }
 
 void check_destination(const std::filesystem::path& given,
@@ -70,7 +72,7 @@ Failure output_failure(const std::filesystem::path& path, const std::string& why
 }
 
 OutputFile::OutputFile(const std::filesystem::path& destination)
-    : path_(destination), destination_(follow(from_start(destination))) {
+    : path_(destination), destination_(follow(destination)) {
   check_destination(path_, destination_);
   part_ = destination_.string() + ".XXXXXX.part";
   // The slot is filled before the file is there: no signal can fall between the two.

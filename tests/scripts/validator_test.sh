@@ -58,6 +58,38 @@ ends_with 1 "it is of build 00 of the library" "$small" --only load.manifest
 printf '{' >"$manifest"
 ends_with 1 "small.ctxb.json" "$small" --only load.manifest
 
+# A scan that fails keeps the manifest of this build, and removes one of another build.
+late="$scratch/late.so"
+cp "$CTXB_BUILD/test_plugins/unloadable.so" "$late"
+"$bin/ctxb-scan" --manifest "$late" >/dev/null
+cp "$scratch/late.ctxb.json" "$scratch/kept"
+truncate -s 3000 "$late"  # what the linker named it is in the first page
+fails_to_describe() {
+  "$bin/ctxb-scan" --manifest "$late" 2>"$scratch/said" && fail "half a library was described"
+  grep -qF "late.so" "$scratch/said" || fail "ctxb-scan: $(cat "$scratch/said")"
+}
+fails_to_describe
+cmp "$scratch/late.ctxb.json" "$scratch/kept" || fail "a failed scan has changed the manifest"
+sed -i 's/"build_id": "[0-9a-f]*"/"build_id": "00"/' "$scratch/late.ctxb.json"
+fails_to_describe
+[[ ! -e "$scratch/late.ctxb.json" ]] || fail "a failed scan has kept the manifest of another build"
+
+# A limit on the size of files is the process's, and neither blames the library nor costs the manifest.
+cp "$CTXB_BUILD/test_plugins/unloadable.so" "$late"
+"$bin/ctxb-scan" --manifest "$late" >/dev/null
+cp "$scratch/late.ctxb.json" "$scratch/kept"
+if command -v prlimit >/dev/null; then
+  for limit in 0 100 "$(($(stat -c %s "$scratch/kept") - 1))"; do
+    got=0
+    said="$(prlimit --core=0 --fsize="$limit" "$bin/ctxb-scan" --manifest "$late" 2>&1)" || got=$?
+    ((got == 1)) || fail "ctxb-scan with files of $limit bytes: exit code $got"
+    grep -qF "$limit bytes (ulimit -f)" <<<"$said" || fail "ctxb-scan with files of $limit bytes: $said"
+    ! grep -qF "crashed" <<<"$said" || fail "ctxb-scan with files of $limit bytes: $said"
+    cmp "$scratch/late.ctxb.json" "$scratch/kept" || fail "a limit on files has changed the manifest"
+  done
+  prlimit --fsize=1000000 "$bin/ctxb-scan" --manifest "$late" || fail "a control, with a large limit"
+fi
+
 "$bin/ctxb-validate" "$plugins/exposure.so" --strictness 1 --seed 1 --json \
   --behaviour "$scratch/behaviour.json" >"$scratch/report.json"
 if command -v python3 >/dev/null; then
@@ -97,6 +129,16 @@ rm "$manifest"
 ln -s small.so "$manifest"
 "$bin/ctxb-scan" --manifest "$small" 2>"$scratch/said" && fail "a manifest was written over its library"
 cmp "$CTXB_BUILD/test_plugins/unloadable.so" "$small" || fail "ctxb-scan --manifest has replaced the library"
+
+# The name of a file does nothing to a terminal.
+odd="$scratch/"$'odd\e[31m.so'
+cp "$plugins/exposure.so" "$odd"
+ends_with 0 'odd\x1b[31m.so, strictness 1' "$odd" --strictness 1
+ends_with 3 'none\x1b[31m.so is not a file' "$scratch/"$'none\e[31m.so'
+head -c 3000 "$plugins/exposure.so" >"$odd"
+"$bin/ctxb-scan" "$odd" >"$scratch/said" 2>&1 && fail "half a library was described"
+grep -qF 'odd\x1b[31m.so' "$scratch/said" || fail "ctxb-scan: $(cat -v "$scratch/said")"
+! grep -q $'\e' "$scratch/said" || fail "ctxb-scan prints the name as it is"
 
 # Output that is lost is no success.
 unwritten() {

@@ -13,8 +13,9 @@ namespace ctxbroker::detail {
 // Throws Error (output_file) with the path and the system's message, and what `produce` throws;
 // then `path` is unchanged and the temporary file is gone. A new file gets the mode that the umask
 // leaves; one that is replaced keeps its mode. A link keeps pointing to the file that
-// is written. What is there and is no regular file (a device, a pipe) is written to directly. A
-// pipe that nobody opens for reading within a second is an error.
+// is written, which need not be there yet. Links that lead in a circle are an error. What is there
+// and is no regular file (a device, a pipe) is written to directly. A pipe that nobody opens for
+// reading within a second is an error.
 void write_whole_file(
     const std::filesystem::path& path,
     const std::function<void(const std::function<void(std::string_view)>&)>& produce);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
-#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -42,8 +41,11 @@ VersionLine find_version(std::string_view ptx) {
       row.remove_prefix(std::string_view(".version").size());
       row.remove_prefix(std::min(row.find_first_not_of(" \t"), row.size()));
       VersionLine found;
-      found.text = row.substr(0, row.find_first_of(" \t\r/"));
-      found.version = ptx::version_of(found.text);
+      const std::string_view text = row.substr(0, row.find_first_of(" \t\r/"));
+      constexpr std::size_t shown = 40;
+      found.text = text.substr(0, shown);
+      if (text.size() > shown) found.text += "...";
+      found.version = ptx::version_of(text);
       found.line = line;
       return found;
     }
@@ -53,10 +55,8 @@ VersionLine find_version(std::string_view ptx) {
   return {};
 }
 
-// No more is read than tells it from the other kinds: where it ends need not be known.
-bool is_text(const void* image) {
-  const auto* bytes = static_cast<const char*>(image);
-  return image::format_of(bytes, std::numeric_limits<std::size_t>::max()) == image::Format::text;
+bool is_text(Bytes image) {
+  return image::format_of(image) == image::Format::text;
 }
 
 CUresult status_of(image::Reason reason, bool is_text) {
@@ -113,7 +113,7 @@ std::string extract(Bytes bytes) {
   try {
     return image::extract_ptx(bytes, compute_capability());
   } catch (const image::ImageError& error) {
-    throw failure_of(error, is_text(bytes.data()));
+    throw failure_of(error, is_text(bytes));
   }
 }
 
@@ -121,7 +121,7 @@ Bytes whole_image(const void* image) {
   try {
     return {static_cast<const std::byte*>(image), image::image_size(image)};
   } catch (const image::ImageError& error) {
-    throw failure_of(error, is_text(image));
+    throw failure_of(error, false);  // text always has a length
   }
 }
 
@@ -159,6 +159,12 @@ std::shared_ptr<const exec::Program> link_and_compile(
   }
 }
 
+std::shared_ptr<const exec::Program> program_of(Bytes image) {
+  if (is_linked(image)) return link_and_compile(read_linked(image));
+  ptx::ModuleBudget budget;
+  return compile(parse_ptx(extract(image), budget), budget);
+}
+
 constexpr const char* input_names[] = {"cubin", "PTX", "fatbin", "object", "library", "NVVM"};
 
 }  // namespace
@@ -194,7 +200,7 @@ std::vector<image::LinkedInput> read_link_input(CUjitInputType type, const void*
                          "it linked itself"};
   }
   if (is_linked(image) && !wants_text) return read_linked(image);
-  if (wants_text != is_text(data)) {
+  if (wants_text != is_text(image)) {
     throw JitFailure{CUDA_ERROR_INVALID_IMAGE,
                      "error   : '" + name + "' is given as " + input_names[type] +
                          ", which it is not: its first bytes are none of its"};
@@ -207,12 +213,11 @@ JitResult compile_linked(const std::vector<image::LinkedInput>& inputs) {
 }
 
 JitResult compile_image(const void* image) {
-  return result_of([&] {
-    const Bytes bytes = whole_image(image);
-    if (is_linked(bytes)) return link_and_compile(read_linked(bytes));
-    ptx::ModuleBudget budget;
-    return compile(parse_ptx(extract(bytes), budget), budget);
-  });
+  return result_of([&] { return program_of(whole_image(image)); });
+}
+
+JitResult compile_image(Bytes image) {
+  return result_of([&] { return program_of(image); });
 }
 
 }  // namespace ctxbroker::software

@@ -2,9 +2,10 @@
 // From an image to a program, with the errors in the words of a driver.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
-
 #include <vector>
 
 #include "api/cuda_api.hpp"
@@ -24,6 +25,8 @@ struct JitResult {
 
 // `image` is what cuModuleLoadData is given; its length is read from itself.
 JitResult compile_image(const void* image);
+// The same for an image whose length is known: its header is not believed to go on behind it.
+JitResult compile_image(std::span<const std::byte> image);
 
 // The steps of it, for the linker. They throw JitFailure.
 struct JitFailure {

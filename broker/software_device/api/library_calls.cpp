@@ -38,8 +38,10 @@ struct LoadArguments {
   unsigned count;
 };
 
-void load(CUlibrary* library, const void* image, const LoadArguments& arguments) {
-  check_value(library != nullptr && image != nullptr);
+// `image` is what load_program takes.
+template <typename Image>
+void load(CUlibrary* library, const Image& image, const LoadArguments& arguments) {
+  check_value(library != nullptr);
   check_options(arguments.count, arguments.options);
   JitOptions options(arguments.jit_count, arguments.jit_options, arguments.jit_values);
   *library = Library::create(load_program(image, options))->handle;
@@ -53,6 +55,7 @@ CTXB_EXPORT CUresult cuLibraryLoadData(CUlibrary* library, const void* code,
                                        unsigned int count) {
   CTXB_COUNT_CALL();
   return working([&] {
+    check_value(code != nullptr);
     load(library, code, {jit_options, jit_values, jit_count, options, count});
   });
 }
@@ -64,8 +67,7 @@ CTXB_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* file,
   CTXB_COUNT_CALL();
   return working([&] {
     check_value(file != nullptr);
-    std::vector<char> image = read_image_file(file);
-    load(library, image.data(), {jit_options, jit_values, jit_count, options, count});
+    load(library, read_image_file(file), {jit_options, jit_values, jit_count, options, count});
   });
 }
 

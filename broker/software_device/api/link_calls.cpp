@@ -62,7 +62,7 @@ CTXB_EXPORT CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, co
     std::shared_ptr<Link> link = find_link(state);
     check_value(is_input_type(type) && path != nullptr);
     InputOptions{count, options, values}.check();
-    const std::vector<char> image = read_image_file(path);
+    const std::string image = read_image_file(path);
     link->add(type, image.data(), image.size(), path);
   });
 }

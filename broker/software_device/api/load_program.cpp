@@ -2,17 +2,22 @@
 #include "api/load_program.hpp"
 
 #include <chrono>
-#include <string>
+#include <span>
+#include <utility>
 
 #include "api/jit.hpp"
 #include "api/logs.hpp"
 #include "api/status.hpp"
+#include "image/image.hpp"
 #include "limits/limits.hpp"
 #include "observe/regular_file.hpp"
 
 namespace ctxbroker::software {
 
-std::shared_ptr<const exec::Program> load_program(const void* image, JitOptions& options) {
+namespace {
+
+template <typename Image>
+std::shared_ptr<const exec::Program> load(const Image& image, JitOptions& options) {
   auto begin = std::chrono::steady_clock::now();
   JitResult result = compile_image(image);
   std::chrono::duration<float, std::milli> time = std::chrono::steady_clock::now() - begin;
@@ -26,8 +31,18 @@ std::shared_ptr<const exec::Program> load_program(const void* image, JitOptions&
   return result.program;
 }
 
-std::vector<char> read_image_file(const char* name) {
-  const ctxbroker::detail::FileReading reading =
+}  // namespace
+
+std::shared_ptr<const exec::Program> load_program(const void* image, JitOptions& options) {
+  return load(image, options);
+}
+
+std::shared_ptr<const exec::Program> load_program(const std::string& file, JitOptions& options) {
+  return load(std::as_bytes(std::span(file.data(), file.size())), options);
+}
+
+std::string read_image_file(const char* name) {
+  ctxbroker::detail::FileReading reading =
       ctxbroker::detail::read_regular_file(name, limits::image_bytes.most);
   if (reading.is_too_large) {
     log_error("module: \"" + std::string(name) + "\" has " + limits::beyond(limits::image_bytes));
@@ -35,9 +50,12 @@ std::vector<char> read_image_file(const char* name) {
   }
   if (!reading.trouble.empty()) log_error("\"" + std::string(name) + "\" " + reading.trouble);
   check_that(reading.trouble.empty(), CUDA_ERROR_FILE_NOT_FOUND);
-  std::vector<char> bytes(reading.bytes.begin(), reading.bytes.end());
-  bytes.push_back(0);
-  return bytes;
+  if (image::format_of(reading.bytes.data(), reading.bytes.size()) == image::Format::wrapper) {
+    log_error("module: \"" + std::string(name) +
+              "\" holds a fatbin's wrapper, which only points to a fatbin in memory");
+    fail(CUDA_ERROR_INVALID_IMAGE);
+  }
+  return std::move(reading.bytes);
 }
 
 }  // namespace ctxbroker::software

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <memory>
-#include <vector>
+#include <string>
 
 #include "api/cuda_api.hpp"
 #include "api/jit_options.hpp"
@@ -14,7 +14,11 @@ namespace ctxbroker::software {
 // Compiles, and tells the options' logs and the driver's log what is wrong. Throws the status.
 std::shared_ptr<const exec::Program> load_program(const void* image, JitOptions& options);
 
-// A file's bytes and a 0 after them, as text is expected to end; CUDA_ERROR_FILE_NOT_FOUND.
-std::vector<char> read_image_file(const char* name);
+// The same for the bytes of a file, of which nothing behind their end is read.
+std::shared_ptr<const exec::Program> load_program(const std::string& file, JitOptions& options);
+
+// Returns a file's bytes. Throws CUDA_ERROR_FILE_NOT_FOUND, and CUDA_ERROR_INVALID_IMAGE for a file
+// that is too large or that names an address in memory.
+std::string read_image_file(const char* name);
 
 }  // namespace ctxbroker::software

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuModule*.
 #include <mutex>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -13,10 +14,13 @@ using namespace ctxbroker::software;
 
 namespace {
 
-void load(CUmodule* module, const void* image, JitOptions& options) {
+// `image` is what load_program takes.
+template <typename Image>
+void load(CUmodule* module, const Image& image, JitOptions& options) {
   Context& context = working_context();
   refuse_unsafe();
-  check_value(module != nullptr && image != nullptr);
+  check_value(module != nullptr);
+  if constexpr (std::is_pointer_v<Image>) check_value(image != nullptr);
   auto program = load_program(image, options);
   const std::lock_guard lock(context.life_of_streams);
   wait_for_kernels(context);
@@ -41,9 +45,8 @@ CTXB_EXPORT CUresult cuModuleLoad(CUmodule* module, const char* file) {
   return initialised([&] {
     working_context();
     check_value(file != nullptr);
-    std::vector<char> image = read_image_file(file);
     JitOptions options(0, nullptr, nullptr);
-    load(module, image.data(), options);
+    load(module, read_image_file(file), options);
   });
 }
 

@@ -2,14 +2,29 @@
 #include "ptx/module.hpp"
 
 #include <charconv>
+#include <limits>
+#include <system_error>
 
 namespace ctxbroker::software::ptx {
+
+namespace {
+
+// Reads the number at the beginning, and returns where it ends. One that is too large is the
+// largest one, so that it stays newer than all that is known.
+template <typename Number>
+const char* read_number(const char* text, const char* end, Number& number) noexcept {
+  const auto read = std::from_chars(text, end, number);
+  if (read.ec == std::errc::result_out_of_range) number = std::numeric_limits<Number>::max();
+  return read.ptr;
+}
+
+}  // namespace
 
 Version version_of(std::string_view text) noexcept {
   Version version;
   const char* const end = text.data() + text.size();
-  const auto major = std::from_chars(text.data(), end, version.major);
-  if (major.ptr != end && *major.ptr == '.') std::from_chars(major.ptr + 1, end, version.minor);
+  const char* const major = read_number(text.data(), end, version.major);
+  if (major != end && *major == '.') read_number(major + 1, end, version.minor);
   return version;
 }
 
@@ -17,7 +32,7 @@ unsigned target_of(const Module& module) noexcept {
   const std::string_view text = module.target;
   unsigned target = 0;
   const std::size_t digits = text.find('_') + 1;
-  std::from_chars(text.data() + digits, text.data() + text.size(), target);
+  read_number(text.data() + digits, text.data() + text.size(), target);
   return target;
 }
 

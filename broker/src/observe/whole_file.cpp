@@ -2,6 +2,7 @@
 #include "observe/whole_file.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "ctxbroker/error.hpp"
+#include "observe/behind_links.hpp"
 #include "observe/new_file.hpp"
 
 namespace ctxbroker::detail {
@@ -22,7 +24,14 @@ namespace {
 }
 
 [[noreturn]] void fail(const std::filesystem::path& path, int error) {
-  fail(path, std::generic_category().message(error));
+  const std::string why = std::generic_category().message(error);
+  rlimit limits{};
+  if (error != EFBIG || ::getrlimit(RLIMIT_FSIZE, &limits) != 0 ||
+      limits.rlim_cur == RLIM_INFINITY) {
+    fail(path, why);
+  }
+  fail(path,
+       why + ": this process may write " + std::to_string(limits.rlim_cur) + " bytes (ulimit -f)");
 }
 
 bool is_device_or_pipe(const std::filesystem::path& path) {
@@ -57,13 +66,6 @@ int open_device_or_pipe(const std::filesystem::path& path) {
   }
 }
 
-// Returns what a link points to, or else the path itself.
-std::filesystem::path behind_links(const std::filesystem::path& path) {
-  std::error_code none;
-  const std::filesystem::path target = std::filesystem::canonical(path, none);
-  return none ? path : target;
-}
-
 // The temporary file. Its destructor removes the file unless put_in_place has renamed it.
 class PartFile {
  public:
@@ -75,7 +77,10 @@ class PartFile {
       return;
     }
     // Absolute, because another thread may change the working folder before it is in place.
-    path_ = std::filesystem::absolute(behind_links(path_));
+    std::error_code error;
+    const std::filesystem::path target = behind_links(path_, error);
+    if (error) fail(path_, error.value());
+    path_ = std::filesystem::absolute(target);
     name_ = path_.string() + ".XXXXXX";
     // The file that it replaces may be for its owner alone.
     struct stat replaced {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/description_json.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <set>
@@ -256,7 +257,10 @@ class ForeignDescriptor {
     port.name = text(object, "name", place);
     port.channels = number(object, "channels", place);
     port.samples = number(object, "samples", place);
-    port.in_place = object.contains("in_place") ? number(object, "in_place", place) + 1 : 0;
+    // The largest number stays too large.
+    if (object.contains("in_place")) {
+      port.in_place = std::min(number(object, "in_place", place), UINT32_MAX - 1) + 1;
+    }
     return port;
   }
 

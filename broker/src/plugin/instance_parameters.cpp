@@ -5,6 +5,7 @@
 #include "ctxbroker/error.hpp"
 #include "plugin/foreign_text.hpp"
 #include "plugin/instance.hpp"
+#include "text/shown_text.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -124,9 +125,10 @@ ParameterValue Instance::from_text(std::string_view id, std::string_view text) {
   if (!outcome.ran() || status != CTXB_OK) {
     const Error why = failure("from_text", outcome, status);
     if (outcome.busy) throw Error(why);
-    throw Error(ErrorKind::parameter_value,
-                "parameter \"" + parameter.id + "\" cannot be \"" + given + "\": " + why.message(),
-                why.origin());
+    throw Error(
+        ErrorKind::parameter_value,
+        "parameter \"" + parameter.id + "\" cannot be " + excerpt(given) + ": " + why.message(),
+        why.origin());
   }
   const ParameterValue value = value_of(read.numbers, number_count(parameter.type));
   parameter.check(value);

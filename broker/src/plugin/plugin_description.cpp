@@ -12,6 +12,7 @@
 #include "observe/number_text.hpp"
 #include "plugin/foreign_text.hpp"
 #include "plugin/parameter_store.hpp"
+#include "text/shown_text.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -150,7 +151,7 @@ ParameterValue ParameterDescription::parse(std::string_view text) const {
     value = read_numbers(*this, text);
     if (!value) value = read_numbers(*this, without_unit(text, unit));
   }
-  if (!value) refuse(*this, "\"" + std::string(text) + "\"");
+  if (!value) refuse(*this, detail::excerpt(text));
   check(*value);
   return *value;
 }
@@ -214,8 +215,8 @@ std::size_t PluginDescription::parameter_index(std::string_view parameter_id) co
   std::string known;
   for (const auto& parameter : parameters) known += (known.empty() ? "" : ", ") + parameter.id;
   throw Error(ErrorKind::unknown_parameter,
-              "plug-in " + short_name + " has no parameter \"" + std::string(parameter_id) +
-                  "\"; " + (known.empty() ? "it has none" : "it has: " + known));
+              "plug-in " + short_name + " has no parameter " + detail::excerpt(parameter_id) +
+                  "; " + (known.empty() ? "it has none" : "it has: " + known));
 }
 
 }  // namespace ctxbroker

@@ -37,6 +37,7 @@ using json::Json;
 
 constexpr std::size_t largest_answer = std::size_t{16} << 20;  // bytes
 constexpr std::size_t most_words = 2000;                       // bytes of what a library printed
+constexpr rlim_t most_written = rlim_t{1} << 30;               // bytes of what it printed
 // The exit statuses of a process that has written its answer. If a library calls exit, the process
 // ends with another one.
 constexpr int described_status = 86, refused_status = 87;
@@ -95,7 +96,8 @@ void step_aside(const MemoryFile& answer, const MemoryFile& printed, pid_t exami
   ::prctl(PR_SET_DUMPABLE, 1);              // as a library expects it: /proc/self can be read
   ::setsid();
   limit(RLIMIT_CORE, 0);
-  limit(RLIMIT_FSIZE, rlim_t{1} << 30);  // prints without end
+  limit(RLIMIT_FSIZE, most_written);
+  std::signal(SIGXFSZ, SIG_DFL);  // as a library expects it
   const int nothing = ::open("/dev/null", O_RDONLY);
   ::dup2(nothing, STDIN_FILENO);
   ::close(nothing);
@@ -157,6 +159,16 @@ bool wait_for_child(pid_t child, Clock::time_point deadline, int host, int& stat
   return in_time;
 }
 
+// Says that the limit on the size of files ended the child, if it is not the one that the child
+// gets here: then it is not the library that does too much. Empty: it is not so.
+std::string file_size_limit(int status) {
+  if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGXFSZ) return {};
+  rlimit limits{};
+  if (::getrlimit(RLIMIT_FSIZE, &limits) != 0 || limits.rlim_cur >= most_written) return {};
+  return std::string("it cannot be told what is in it: ") + file_size_limit_reached +
+         std::to_string(limits.rlim_cur) + " bytes (ulimit -f); raise it";
+}
+
 // Returns the last line that the library printed, for the end of a message; empty: it printed
 // nothing.
 std::string last_words(const MemoryFile& printed) {
@@ -213,6 +225,9 @@ Examination examine(const std::filesystem::path& library, std::chrono::milliseco
     }
     return {code == described_status ? Outcome::described : Outcome::could_not_load,
             answer.read(0, answer.size())};
+  }
+  if (const std::string limit = file_size_limit(status); !limit.empty()) {
+    return {Outcome::could_not_load, limit};
   }
   return {Outcome::crashed,
           (code >= 0 ? "it ended the process that loaded it with status " + std::to_string(code)

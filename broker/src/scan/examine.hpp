@@ -16,6 +16,10 @@ enum class Outcome {
   hung,            // `text` says for how long
 };
 
+// How a message begins that the process, and not the library, is limited. The limit follows.
+inline constexpr const char* file_size_limit_reached =
+    "the process has reached its limit on the size of files, ";
+
 struct Examination {
   Outcome outcome = Outcome::crashed;
   std::string text;

@@ -53,10 +53,12 @@ bool matches(const std::vector<std::string>& patterns, const fs::path& path) {
 }
 
 // Returns whether the library may load another time, though its file stays the same: a library that
-// it needs may be installed meanwhile, or its init may find a licence.
+// it needs may be installed meanwhile, its init may find a licence, or the next process may write
+// larger files.
 bool may_change(const std::string& reason) {
   return reason.find("cannot open shared object file") != std::string::npos ||
-         reason.find("cannot be initialised") != std::string::npos;
+         reason.find("cannot be initialised") != std::string::npos ||
+         reason.find(file_size_limit_reached) != std::string::npos;
 }
 
 class Scan {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <optional>
@@ -16,9 +17,11 @@
 #include "ctxbroker/version.hpp"
 #include "observe/standard_output.hpp"
 #include "observe/whole_file.hpp"
+#include "plugin/build_id.hpp"
 #include "plugin/description_json.hpp"
 #include "scan/examine.hpp"
 #include "scan/protocol.hpp"
+#include "text/shown_text.hpp"
 
 namespace ctxbroker {
 namespace detail {
@@ -96,16 +99,15 @@ std::optional<Task> read_arguments(const std::vector<std::string>& arguments) {
 }
 
 void complain(const std::string& text) {
-  std::fprintf(stderr, "ctxb-scan: %s\n", text.c_str());
+  std::fprintf(stderr, "ctxb-scan: %s\n", printable(text).c_str());
 }
 
-// A manifest of another build would be wrong, and none is better.
-void remove_manifest(const std::filesystem::path& library) {
+// Removes a manifest of another build, which no host believes. One of this build stays: it says
+// what is in this very library, whatever kept this scan from saying it again.
+void remove_stale_manifest(const std::filesystem::path& library) {
+  const bool is_stale = read_manifest(library).stale && !build_id(library).empty();
   std::error_code none;
-  const std::filesystem::path manifest = manifest_path(library);
-  const bool is_library = std::filesystem::equivalent(manifest, library, none);
-  if (is_library || !std::filesystem::is_regular_file(manifest, none)) return;
-  std::filesystem::remove(manifest, none);
+  if (is_stale) std::filesystem::remove(manifest_path(library), none);
 }
 
 // A link can lead from the manifest's name to a library.
@@ -125,7 +127,7 @@ bool work_on(const Task& task, const std::filesystem::path& file) {
   const std::filesystem::path library = std::filesystem::absolute(file, error);
   const Examination found = examine(library, task.deadline, -1);
   if (found.outcome != Outcome::described) {
-    if (task.manifest) remove_manifest(library);
+    if (task.manifest) remove_stale_manifest(library);
     complain(found.outcome == Outcome::could_not_load
                  ? found.text
                  : "\"" + library.string() + "\": " + found.text);
@@ -143,7 +145,7 @@ bool work_on(const Task& task, const std::filesystem::path& file) {
     write_own_file(manifest_path(library), [&](const auto& take) { take(text); });
     return true;
   } catch (const std::exception& failed) {
-    if (task.manifest) remove_manifest(library);
+    if (task.manifest) remove_stale_manifest(library);
     complain(failed.what());
     return false;
   }
@@ -174,6 +176,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace detail
 
 int run_scan_program(const std::vector<std::string>& arguments) noexcept {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit is to fail, so that this can be said
   try {
     const int status = detail::run(arguments);
     if (detail::all_is_printed()) return status;

@@ -15,6 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <new>
 #include <random>
@@ -389,6 +391,86 @@ TEST_F(DamagedImages, UndamagedImageIsRead) {
     EXPECT_NO_THROW(image::describe(std::as_bytes(std::span(good.bytes.data(), good.bytes.size()))))
         << good.name;
   }
+}
+
+// A file has a size, so its header is not believed to go on behind that. NVIDIA's driver is not
+// asked: no test can end a driver that crashed.
+class ImageFiles : public DamagedImages {
+ protected:
+  void SetUp() override {
+    DamagedImages::SetUp();
+    if (!d.missing.empty()) GTEST_SKIP() << d.missing;
+    if (!d.is_software) GTEST_SKIP() << "only for the software device";
+    ASSERT_TRUE(enter_a_context(d));
+  }
+  void TearDown() override {
+    std::filesystem::remove(file);
+    DamagedImages::TearDown();
+  }
+
+  // Loads a file of these bytes with each function that takes one.
+  void expect_all(const std::string& bytes, CUresult expected, const std::string& what) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+    CUmodule module = nullptr;
+    EXPECT_EQ(d.cuModuleLoad(&module, file.c_str()), expected) << what;
+    if (module != nullptr) {
+      EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
+    }
+    CUlibrary library = nullptr;
+    EXPECT_EQ(
+        d.cuLibraryLoadFromFile(&library, file.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+        expected)
+        << what;
+    if (library != nullptr) {
+      EXPECT_EQ(d.cuLibraryUnload(library), CUDA_SUCCESS);
+    }
+    CUlinkState state = nullptr;
+    ASSERT_EQ(d.cuLinkCreate_v2(0, nullptr, nullptr, &state), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuLinkAddFile_v2(state, CU_JIT_INPUT_FATBINARY, file.c_str(), 0, nullptr, nullptr),
+              expected)
+        << what;
+    EXPECT_EQ(d.cuLinkDestroy(state), CUDA_SUCCESS);
+  }
+
+  const std::string file = (std::filesystem::temp_directory_path() /
+                            ("ctxb_image_file_" + std::to_string(getpid()) + ".fatbin"))
+                               .string();
+};
+
+TEST_F(ImageFiles, FileThatEndsBeforeItsImageIsRefused) {
+  for (const Good& good : good_images()) {
+    if (std::string_view(good.name).find("fatbin") == std::string_view::npos &&
+        good.name != std::string_view("linked image")) {
+      continue;  // text may end anywhere, and machine code does not run here
+    }
+    const std::string whole(good.bytes);
+    expect_all(whole, CUDA_SUCCESS, good.name);
+    for (const std::size_t size : {std::size_t{0}, std::size_t{4}, std::size_t{15}, std::size_t{16},
+                                   std::size_t{40}, whole.size() / 2, whole.size() - 1}) {
+      expect_all(whole.substr(0, size), CUDA_ERROR_INVALID_IMAGE,
+                 std::string(good.name) + " of " + std::to_string(size) + " bytes");
+    }
+  }
+}
+
+TEST_F(ImageFiles, ForgedHeaderDoesNotLeadBehindTheEndOfTheFile) {
+  constexpr std::size_t size_at = 8;  // of the payload, in the fatbin's header
+  for (const std::uint64_t forged : {std::uint64_t{1} << 30, ~std::uint64_t{0}}) {
+    std::string image(fixtures::good_plain_fatbin);
+    std::memcpy(image.data() + size_at, &forged, sizeof forged);
+    expect_all(image, CUDA_ERROR_INVALID_IMAGE, std::to_string(forged));
+  }
+}
+
+TEST_F(ImageFiles, FileWithAnAddressInsteadOfCodeIsRefused) {
+  const std::uint32_t magic_and_version[] = {0x466243b1, 1};
+  const void* const addresses[] = {fixtures::good_plain_fatbin.data(), nullptr};
+  std::string image(reinterpret_cast<const char*>(magic_and_version), sizeof magic_and_version);
+  image.append(reinterpret_cast<const char*>(addresses), sizeof addresses);
+  CUmodule module = nullptr;
+  ASSERT_EQ(d.cuModuleLoadData(&module, image.data()), CUDA_SUCCESS) << "in memory it is valid";
+  EXPECT_EQ(d.cuModuleUnload(module), CUDA_SUCCESS);
+  expect_all(image, CUDA_ERROR_INVALID_IMAGE, "wrapper");
 }
 
 }  // namespace

@@ -186,6 +186,31 @@ TEST_F(RunTest, FileThatIsWrittenOverAnotherOneOfTheRunIsRefused) {
   EXPECT_THAT(folder.names(), testing::ElementsAre("link.json", "p.json", "x"));
 }
 
+// The report is written before the program starts, so that it would be the program.
+TEST_F(RunTest, FileThatTheRunNeedsIsNotWrittenOver) {
+  namespace fs = std::filesystem;
+  fs::copy_file(program(), folder / "copy");
+  fs::create_symlink("copy", folder / "link");
+  fs::create_hard_link(folder / "copy", folder / "hard");
+  write_bytes(folder / "script", "#!" + at("copy") + "\n");
+  fs::permissions(folder / "script", fs::perms::owner_all);
+  const std::string before = read_bytes(folder / "copy");
+  const std::string script = read_bytes(folder / "script");
+  for (const std::string option : {"--report", "--trace"}) {
+    for (const char* name : {"copy", "link", "hard"}) {
+      expect_refused(run({option, at(name), at("copy"), "print=x"}), 125,
+                     option + ": " + at(name) + ": it is the program that is to run");
+    }
+    expect_refused(run({option, at("script"), at("script")}), 125, "the program that is to run");
+    expect_refused(run({option, at("link"), at("script")}), 125, "a program that is to run");
+    expect_refused(run({option, at("script"), at("copy"), at("script")}), 125,
+                   "an argument of the program");
+  }
+  EXPECT_EQ(read_bytes(folder / "copy"), before);
+  EXPECT_EQ(read_bytes(folder / "script"), script);
+  EXPECT_EQ(run({"--report", at("r.json"), at("copy"), "print=x"}).output, "x\n") << "as a control";
+}
+
 // An installation of which a part is missing. Links would lead back to the whole one.
 class DamagedInstallation : public RunTest {
  protected:

@@ -280,6 +280,26 @@ TEST_F(ScanTest, AManifestIsBelievedIfItIsOfThisBuild) {
   EXPECT_NE(stale.found.plugins()[0]->id, "com.example.test.small");
 }
 
+TEST_F(ScanTest, ManifestWithTheBufferOfAnInputThatIsNotThereIsNotBelieved) {
+  const fs::path library = put("unloadable", "a.so");
+  ScanOptions asked = options();
+  asked.use_cache = false;
+  const ScanResult found = scan(asked);
+  const std::string good = to_json(make_manifest(library, found.libraries[0].plugins));
+  const std::string before = "\"id\": \"out\",";
+  const std::size_t at = good.find(before);
+  ASSERT_NE(at, std::string::npos) << good;
+  for (const char* input : {"0", "1", "4294967294", "4294967295", "4294967296"}) {
+    std::string manifest = good;
+    manifest.insert(at + before.size(), std::string(" \"in_place\": ") + input + ",");
+    write_text(manifest_path(library), manifest);
+    const bool is_there = std::string(input) == "0";
+    EXPECT_EQ(named(scan(asked), "a.so").source,
+              is_there ? LibrarySource::manifest : LibrarySource::scan)
+        << input;
+  }
+}
+
 TEST_F(ScanTest, HostileManifestsAreNotBelieved) {
   const fs::path library = put("unloadable", "a.so");
   const std::string id = make_manifest(library, {}).build_id;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that others have named, and files that are written.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <functional>
 #include <string>
 #include <thread>
@@ -64,6 +66,26 @@ std::string error_of(const std::function<void()>& write) {
     return error.what();
   }
   return {};
+}
+
+TEST(WrittenFileTest, FileBeyondTheLimitOnFilesIsAnErrorThatNamesTheLimit) {
+  const TempFolder folder;
+  write_bytes(folder / "old", "before");
+  const auto write = [&] {
+    write_whole_file(folder / "old", [](const auto& sink) { sink(std::string(100, 'x')); });
+  };
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 10;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string error = error_of(write);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(error, HasSubstr("this process may write 10 bytes (ulimit -f)"));
+  EXPECT_EQ(read_bytes(folder / "old"), "before");
+  EXPECT_EQ(error_of(write), "") << "as a control";
 }
 
 TEST(WrittenFileTest, PipeIsWrittenIfSomebodyReadsItAndNotWaitedForOtherwise) {

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <string_view>
+
+#include "text/shown_text.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -54,6 +57,20 @@ TEST(ForeignTextTest, PluginAndParameterIdsAreChecked) {
   }
   EXPECT_TRUE(is_parameter_id("gain_db2"));
   for (const char* id : {"", "Gain", "gain-db", "a b"}) EXPECT_FALSE(is_parameter_id(id)) << id;
+}
+
+TEST(ShownText, ControlCharactersAreWrittenOut) {
+  EXPECT_EQ(printable(std::string_view("a\x1b[31m\0\x7f\r", 10)), "a\\x1b[31m\\x00\\x7f\\x0d");
+  EXPECT_EQ(printable("line\n\tä"), "line\n\tä");
+}
+
+TEST(ShownText, LongTextIsShortened) {
+  EXPECT_EQ(excerpt("5"), "\"5\"");
+  EXPECT_EQ(excerpt(std::string(250, 'a')), "\"" + std::string(250, 'a') + "\"");
+  EXPECT_EQ(excerpt(std::string(251, 'a')), "\"" + std::string(250, 'a') + "...\" (251 bytes)");
+  EXPECT_EQ(excerpt(std::string(249, 'a') + "ää"),
+            "\"" + std::string(249, 'a') + "...\" (253 bytes)")
+      << "no half of a character";
 }
 
 }  // namespace

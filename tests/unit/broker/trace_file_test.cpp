@@ -174,6 +174,30 @@ TEST_F(WholeFileTest, ALinkStaysALinkAndItsTargetIsWritten) {
   EXPECT_THAT(names(), testing::UnorderedElementsAre("link", "target"));
 }
 
+TEST_F(WholeFileTest, LinkToAFileThatIsNotThereMakesThatFile) {
+  std::filesystem::create_symlink("second", folder / "first");
+  std::filesystem::create_symlink("target", folder / "second");
+  write_whole_file(folder / "first", [](const auto& sink) { sink("new"); });
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "first"));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "second"));
+  EXPECT_EQ(content("target"), "new");
+  std::filesystem::create_symlink("no/file", folder / "astray");
+  EXPECT_THROW(write_whole_file(folder / "astray", [](const auto& sink) { sink("new"); }), Error);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "astray"));
+}
+
+TEST_F(WholeFileTest, LinksInACircleAreRefused) {
+  std::filesystem::create_symlink("b", folder / "a");
+  std::filesystem::create_symlink("a", folder / "b");
+  try {
+    write_whole_file(folder / "a", [](const auto& sink) { sink("new"); });
+    ADD_FAILURE() << "was written";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("Too many levels of symbolic links"));
+  }
+  EXPECT_THAT(names(), testing::UnorderedElementsAre("a", "b"));
+}
+
 TEST_F(WholeFileTest, PipeIsWrittenToInPlace) {
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

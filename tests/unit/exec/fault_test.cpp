@@ -56,6 +56,15 @@ TEST(Faults, GlobalAccessesOutsideOfAllocations) {
   expect_fault("atom.global.add.u32 %r5, [%rd3], 1;", 64, Fault::illegal_address, illegal);
 }
 
+// An offset that wraps round leads to no memory before the space.
+TEST(Faults, AccessesBeforeASpaceAreFaults) {
+  const std::string wide = "{%rd5, %rd6}, ";
+  expect_fault("ld.shared.v2.u64 " + wide + "[smem-16];", 0, Fault::illegal_address, "offset -16");
+  expect_fault("ld.local.v2.u64 " + wide + "[stack-16];", 0, Fault::illegal_address, "offset -16");
+  expect_fault("mov.u64 %rd4, data; ld.param.v2.u64 " + wide + "[%rd4-16];", 0,
+               Fault::illegal_address, "of the parameters");
+}
+
 // Compilers widen reads: up to the next boundary of 16 bytes there is something on a GPU. Here it
 // is zero.
 TEST(Faults, OnlyReadsMayEndBeyondAnAllocation) {
@@ -254,6 +263,22 @@ TEST(Refused, InstructionsThatTheEnginesDoNotHave) {
   expect_refused(with_instruction("mul.wide.u64 %rd1, %rd2, %rd3;"), 8, says + "mul.wide.u64");
   expect_refused(with_instruction("add.rn.s32 %r1, %r2, %r3;"), 8, says + "add.rn.s32");
   expect_refused(with_instruction("ex2.f32 %f1, %f2;"), 8, says + "ex2.f32");
+}
+
+// Parameters at a fixed offset are checked when the module is loaded: p has 8 bytes.
+TEST(Refused, ParameterReadThatIsNotWhollyInsideTheParameters) {
+  const std::string says = " reads outside of the kernel's parameters";
+  for (const std::string address : {"[p-32]", "[p-4096]", "[p]", "[p+32]"}) {
+    expect_refused(with_instruction("ld.param.v4.u64 {%rd1,%rd2,%rd3,%rd4}, " + address + ";"), 8,
+                   says);
+  }
+  for (const std::string address :
+       {"[p-8]", "[p+8]", "[p+4]", "[p-9223372036854775808]", "[p+9223372036854775800]"}) {
+    expect_refused(with_instruction("ld.param.u64 %rd1, " + address + ";"), 8, says);
+  }
+  expect_refused(with_instruction("ld.param.u32 %r1, [p-4];"), 8, says);
+  EXPECT_NO_THROW(compile(with_instruction("ld.param.u64 %rd1, [p];"))) << "the control";
+  EXPECT_NO_THROW(compile(with_instruction("ld.param.u32 %r1, [p+4];"))) << "the control";
 }
 
 // By the full name and at the line, as soon as the module is loaded.

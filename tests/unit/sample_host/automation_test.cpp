@@ -54,6 +54,23 @@ TEST(AutomationFile, MistakesNameTheLine) {
                  "there is no such file");
 }
 
+TEST(AutomationFile, NullCharacterIsRefusedWithItsLine) {
+  expect_failure([] { parse_automation(std::string("0,a.b,1\n1,a.b,\0005\n", 16), "a.csv"); },
+                 ExitCode::usage,
+                 "automation \"a.csv\": line 2: byte 6 of it is a null character; write text");
+}
+
+TEST(AutomationFile, LongLineIsShortenedInTheMessage) {
+  try {
+    parse_automation(std::string(1'000'000, '1'), "a.csv");
+    ADD_FAILURE() << "was read";
+  } catch (const Failure& failure) {
+    const std::string message = failure.what();
+    EXPECT_LT(message.size(), 1000U);
+    EXPECT_NE(message.find("... has 1 field; a line is"), std::string::npos) << message;
+  }
+}
+
 TEST(AutomationFile, FileWithOneByteTooManyIsRefusedUnread) {
   const TempFolder folder;
   const auto file = folder / "large.csv";
@@ -68,7 +85,7 @@ TEST(AutomationFile, FileWithOneByteTooManyIsRefusedUnread) {
 
 AutomationPoint point(std::size_t parameter, std::int64_t begin, double value,
                       std::uint32_t ramp = 0) {
-  return {0, parameter, begin, ramp, value, 0};
+  return {0, parameter, begin, ramp, value, 0, 0};
 }
 
 // The value of each parameter at each frame, worked out from the blocks' changes as job_events.hpp
@@ -135,6 +152,27 @@ TEST(AutomationBlocks, ValuesDoNotDependOnWhereBlocksEnd) {
 }
 
 // Frames of a sequence are done in any order, and on different machines.
+TEST(AutomationBlocks, FirstChangeBeyondTheMostOfABlockIsFound) {
+  std::vector<AutomationPoint> all;
+  for (std::size_t i = 0; i < 12; ++i) {
+    all.push_back(point(0, i < 4 ? 5 : 1'000'000'000'000, 1, i == 3 ? 20 : 0));
+    all.back().change = i;
+  }
+  const Automation automation(prepare_automation(std::move(all)));
+  EXPECT_FALSE(automation.first_beyond(10, 8)) << "8 at one time";
+  ASSERT_TRUE(automation.first_beyond(10, 7));
+  EXPECT_EQ(automation.first_beyond(10, 7)->change, 11U);
+  EXPECT_EQ(automation.first_beyond(10, 3)->change, 3U);
+}
+
+TEST(AutomationBlocks, RunningRampCountsAsAChangeOfEachBlock) {
+  const Automation automation(
+      prepare_automation({point(0, 5, 1, 20), point(1, 15, 1), point(1, 16, 0)}));
+  EXPECT_FALSE(automation.first_beyond(10, 3));
+  ASSERT_TRUE(automation.first_beyond(10, 2));
+  EXPECT_EQ(automation.first_beyond(10, 2)->begin, 16);
+}
+
 TEST(AutomationFrames, ValuesOfAFrameNeedNoFrameBefore) {
   const auto whole = play(points(), {120});
   for (std::int64_t frame = 0; frame < 120; ++frame) {

@@ -94,6 +94,16 @@ TEST(OutputFile, ASymbolicLinkStaysOne) {
   EXPECT_EQ(read_bytes(folder / "target"), "new");
 }
 
+TEST(OutputFile, LinkToAFileThatIsNotThereMakesThatFile) {
+  const TempFolder folder;
+  std::filesystem::create_symlink("target", folder / "link");
+  OutputFile file(folder / "link");
+  file.write("new", 3);
+  file.commit();
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(read_bytes(folder / "target"), "new");
+}
+
 TEST(OutputFile, BadPlacesAreRefused) {
   const TempFolder folder;
   write_bytes(folder / "plain", "x");
@@ -102,10 +112,14 @@ TEST(OutputFile, BadPlacesAreRefused) {
   };
   refuse(folder / "no/such/out", "No such file or directory");
   refuse(folder / "plain/out", "plain");
+  std::filesystem::create_symlink("circle", folder / "circle");
+  refuse(folder / "circle", "is a link that leads to no file");
+  std::filesystem::create_symlink("no/such/out", folder / "astray");
+  refuse(folder / "astray", "No such file or directory");
   refuse(folder.path(), "is a folder; write the name of a file in it");
   refuse(folder.path() / "", "names a folder; write the name");
   refuse("/dev/null", "not a regular file");
-  EXPECT_THAT(folder.names(), ElementsAre("plain"));
+  EXPECT_THAT(folder.names(), ElementsAre("astray", "circle", "plain"));
 }
 
 TEST(OutputFile, TooManyFilesAtOnceAreRefused) {

@@ -71,7 +71,8 @@ CTXB_OP byte* span_at(const Group& g, const Instr& in, u64 address, u64 bytes) {
     return in_range(g.block->sites[in.site], address, bytes) ? reinterpret_cast<byte*>(address)
                                                              : nullptr;
   } else if constexpr (W == Where::shared) {
-    return address + bytes <= g.block->shared_bytes ? g.block->shared + address : nullptr;
+    return in_range({0, g.block->shared_bytes}, address, bytes) ? g.block->shared + address
+                                                                : nullptr;
   } else {
     return nullptr;
   }

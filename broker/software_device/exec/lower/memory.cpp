@@ -60,7 +60,8 @@ Address address_of(Builder& b, const Operand& operand, Space space) {
     if (symbol.is_indexed) return {b.symbol_value(symbol, wanted), 0};
     const Symbol& found = b.symbol(operand.name);
     if (found.kind == Symbol::Kind::frame && wanted == 8) {
-      return {b.frame(), static_cast<std::int64_t>(found.offset) + operand.offset};
+      const std::uint64_t offset = found.offset + static_cast<std::uint64_t>(operand.offset);
+      return {b.frame(), static_cast<std::int64_t>(offset)};
     }
     symbol.offset = 0;
     return {b.symbol_value(symbol, wanted), operand.offset};
@@ -175,7 +176,9 @@ void load_parameter(Builder& b, const Access& access, std::uint64_t offset) {
     const std::uint64_t align = parameter.alignment;
     total = (total + align - 1) / align * align + parameter.size_bytes();
   }
-  if (offset % size != 0 || offset + std::uint64_t{size} * access.count > total) {
+  // An offset before the parameters has wrapped round, so a sum of it would do so again.
+  const std::uint64_t wanted = std::uint64_t{size} * access.count;
+  if (offset % size != 0 || wanted > total || offset > total - wanted) {
     b.fail(b.instruction().full_name() + " reads outside of the kernel's parameters");
   }
   for (std::uint32_t i = 0; i < access.count; ++i) {
@@ -231,7 +234,8 @@ Operand as_address(Builder& b, Operand operand) {
   operand.kind = Operand::Kind::address;
   const std::uint32_t element = b.symbol(operand.name).element;
   if (operand.index.empty() && element != 0) {
-    operand.offset *= element;
+    operand.offset =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(operand.offset) * element);
     operand.is_indexed = false;
   }
   return operand;

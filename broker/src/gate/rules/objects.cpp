@@ -142,7 +142,7 @@ class ModuleLoad {
   void copy_image(const void* image) {
     // A wrapper points to the image, which is the library's.
     constexpr std::size_t whole = 24, pointer_at = 8;
-    while (image::format_of(static_cast<const char*>(image), whole) == image::Format::wrapper) {
+    if (image::format_of(static_cast<const char*>(image), whole) == image::Format::wrapper) {
       std::memcpy(&image, static_cast<const char*>(image) + pointer_at, sizeof image);
     }
     const auto* const first = static_cast<const char*>(image);
