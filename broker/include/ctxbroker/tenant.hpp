@@ -122,9 +122,10 @@ class CTXB_API Tenant {
   /// The library's constructors run inside a guard, with no context current. By default, all
   /// symbols that it needs are resolved now, and its own symbols are not visible to other
   /// libraries. One library loads at a time: while the constructors or destructors of another one
-  /// run, the call waits, at most BrokerOptions::end_timeout. Do not call it in the constructor of
-  /// a library that something else than the broker loads: two such threads wait for each other
-  /// until that limit.
+  /// run on another thread, whoever loads or unloads that one, the call waits, at most
+  /// BrokerOptions::end_timeout. A constructor that begins after the loader was found free can
+  /// still make it wait longer. Do not call it in the constructor of a library that something else
+  /// than the broker loads: if another thread loads one meanwhile, this waits until that limit.
   ///
   /// A library that is in the process already becomes the tenant's too, with the libraries that
   /// came with it and that nothing else needs. What it made with CUDA before stays the host's. If
@@ -149,7 +150,8 @@ class CTXB_API Tenant {
   /// @return a handle of the library, which the tenant holds until close.
   /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load`, with the system
   ///                loader's own text, or with the reason why the library cannot become the
-  ///                tenant's, or after the limit, with the name of the other library;
+  ///                tenant's, or after the limit, with the name of the other library if the
+  ///                broker loads it;
   ///                `wrong_state` after close.
   AdoptedLibrary adopt(const std::filesystem::path& library, const AdoptOptions& options = {});
 
