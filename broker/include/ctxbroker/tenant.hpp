@@ -75,7 +75,8 @@ class CTXB_API AdoptedLibrary {
   [[nodiscard]] const std::filesystem::path& path() const& noexcept;
   [[nodiscard]] std::filesystem::path path() && { return path(); }
 
-  /// Finds an exported function or variable.
+  /// Finds an exported function or variable. It waits for the system's loader without a limit, as
+  /// dlsym does, while constructors or destructors of any library run on another thread.
   ///
   /// @param name  the symbol's name, mangled for C++.
   /// @return its address, or null when the library exports no such name. Thread-safe until the
