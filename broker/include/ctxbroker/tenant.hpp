@@ -198,7 +198,9 @@ class CTXB_API Tenant {
   /// that work ends, and counts as held until then.
   ///
   /// @param address  what allocate returned. 0 does nothing.
-  /// @throws Error  `invalid_argument` when the tenant does not hold it; `wrong_state` after close.
+  /// @throws Error  `invalid_argument` when the tenant does not hold it; `driver_call` when the
+  ///                driver refuses to free it: the tenant still holds it then, and can release it
+  ///                again; `wrong_state` after close.
   void release(std::uint64_t address);
 
   /// Creates a stream in the lease, which does not synchronise with the default stream. Stream does
@@ -212,7 +214,8 @@ class CTXB_API Tenant {
   /// Destroys a stream. Work in it still completes.
   ///
   /// @param stream  what create_stream returned.
-  /// @throws Error  `invalid_argument` when the tenant does not hold it; `wrong_state` after close.
+  /// @throws Error  `invalid_argument` when the tenant does not hold it; `driver_call` as release;
+  ///                `wrong_state` after close.
   void destroy_stream(CUstream stream);
 
   /// Lets kernels on `device` use the tenant's memory on `peer` by its address. Copies between
