@@ -181,8 +181,8 @@ class CTXB_API Broker {
   /// @param name     what records and reports call it, and the id under which the policy knows it.
   ///                 A policy file takes only names that look like an id: "com.example.painter".
   /// @param options  its lease and limits.
-  /// @throws Error  `invalid_argument` for an empty name or an unknown lease kind; `wrong_state`
-  ///                without a driver.
+  /// @throws Error  `invalid_argument` for an empty name, for "host", which stands for all code
+  ///                of no tenant, or an unknown lease kind; `wrong_state` without a driver.
   [[nodiscard]] Tenant open_tenant(std::string name, const TenantOptions& options = {});
 
   /// Returns a handle of the host's own tenant, for the host's own CUDA code. BrokerOptions::host

@@ -309,7 +309,8 @@ CTXB_EXPORT ctxb_status ctxb_broker_send_timeline(ctxb_broker* broker, ctxb_text
 
 /** Opens a tenant.
  *
- * @param name     what records call it, and the id under which a policy knows it. Not empty.
+ * @param name     what records call it, and the id under which a policy knows it. Not empty, and
+ * not "host", which stands for all code of no tenant.
  * @param options  may be null.
  * @param tenant   gets the tenant, which ctxb_tenant_close ends. */
 CTXB_EXPORT ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
