@@ -89,7 +89,9 @@ struct BrokerOptions {
 /// A call leaves the calling thread's context as it was, also when it throws.
 class CTXB_API Broker {
  public:
-  /// Loads a driver and initialises it. It creates nothing on a device.
+  /// Loads a driver and initialises it. It creates nothing on a device. It waits for the system's
+  /// loader without a limit, as dlopen does, while constructors or destructors of any library run
+  /// on another thread.
   ///
   /// @return the open broker. The calling thread is its main thread.
   /// @throws Error  `invalid_argument`, which names the option; `driver_choice`, `no_driver`,
@@ -145,7 +147,8 @@ class CTXB_API Broker {
   /// does that too. The shield stays up until close. Thread-safe.
   ///
   /// @param device  CUDA device ordinal.
-  /// @throws Error  `no_device`, `driver_call`, `out_of_memory`, `context_lost`; `lease_unavailable`
+  /// @throws Error  `no_device`, `driver_call`, `out_of_memory`, `context_lost`;
+  /// `lease_unavailable`
   ///                when the driver waits for work that does not end within
   ///                BrokerOptions::end_timeout; `wrong_state` without a driver.
   void use_device(int device);
@@ -178,8 +181,8 @@ class CTXB_API Broker {
   /// @param name     what records and reports call it, and the id under which the policy knows it.
   ///                 A policy file takes only names that look like an id: "com.example.painter".
   /// @param options  its lease and limits.
-  /// @throws Error  `invalid_argument` for an empty name or an unknown lease kind; `wrong_state`
-  ///                without a driver.
+  /// @throws Error  `invalid_argument` for an empty name, for "host", which stands for all code
+  ///                of no tenant, or an unknown lease kind; `wrong_state` without a driver.
   [[nodiscard]] Tenant open_tenant(std::string name, const TenantOptions& options = {});
 
   /// Returns a handle of the host's own tenant, for the host's own CUDA code. BrokerOptions::host

@@ -160,7 +160,9 @@ typedef struct ctxb_broker_options {
   const ctxb_tenant_options* host; /**< What the host's own tenant gets. May be null. */
 } ctxb_broker_options;
 
-/** Loads a driver, initialises it and opens a broker. It creates nothing on a device.
+/** Loads a driver, initialises it and opens a broker. It creates nothing on a device. It waits for
+ * the system's loader without a limit, as dlopen does, while constructors or destructors of any
+ * library run on another thread.
  *
  * @param options  may be null.
  * @param broker   gets the broker, which ctxb_broker_close ends.
@@ -307,7 +309,8 @@ CTXB_EXPORT ctxb_status ctxb_broker_send_timeline(ctxb_broker* broker, ctxb_text
 
 /** Opens a tenant.
  *
- * @param name     what records call it, and the id under which a policy knows it. Not empty.
+ * @param name     what records call it, and the id under which a policy knows it. Not empty, and
+ * not "host", which stands for all code of no tenant.
  * @param options  may be null.
  * @param tenant   gets the tenant, which ctxb_tenant_close ends. */
 CTXB_EXPORT ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
@@ -409,7 +412,8 @@ CTXB_EXPORT ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path,
 CTXB_EXPORT ctxb_status ctxb_tenant_adopt_with(ctxb_tenant* tenant, const char* path,
                                                uint32_t flags, ctxb_library** library);
 /** Returns the address of an exported symbol, or null when there is none. ctxb_last_error tells why
- * if the library is dead, or library or name is null. */
+ * if the library is dead, or library or name is null. It waits for the system's loader without a
+ * limit, as dlsym does, while constructors or destructors of any library run on another thread. */
 CTXB_EXPORT void* ctxb_library_symbol(const ctxb_library* library, const char* name);
 
 /** Creates a stream that does not synchronise with the default stream. The tenant holds it until

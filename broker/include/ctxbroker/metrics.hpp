@@ -92,7 +92,8 @@ struct TenantMetrics {
 /// Resources that the broker could not free yet: the driver would have waited for hung work, or a
 /// thread outside of all guards still has the context current. The broker frees them when that work
 /// ends, or at a Broker::poll after the thread has left the context. Until then their bytes count
-/// as held.
+/// as held. The list also has what the driver refused to free when a tenant or an activation ended;
+/// Broker::poll and Broker::close try that again.
 struct PutOffMetrics {
   TenantId tenant;          ///< The tenant that held them.
   std::string tenant_name;  ///< The tenant's name.
@@ -132,7 +133,7 @@ struct RefusedCalls {
 /// A snapshot. Taking one does not delay a launch.
 struct BrokerMetrics {
   std::vector<TenantMetrics> tenants;       ///< In the order of their ids, the host first.
-  std::vector<PutOffMetrics> put_off{};     ///< In the order of the devices. Usually empty.
+  std::vector<PutOffMetrics> put_off{};     ///< Usually empty.
   std::vector<LibraryMetrics> libraries{};  ///< In the order of their paths.
   /// The patterns of the policy that have matched no library so far. Those with the tenant "*"
   /// match libraries of packages that use CUDA, and no others. The program, what serves the whole

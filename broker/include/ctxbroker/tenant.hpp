@@ -75,7 +75,8 @@ class CTXB_API AdoptedLibrary {
   [[nodiscard]] const std::filesystem::path& path() const& noexcept;
   [[nodiscard]] std::filesystem::path path() && { return path(); }
 
-  /// Finds an exported function or variable.
+  /// Finds an exported function or variable. It waits for the system's loader without a limit, as
+  /// dlsym does, while constructors or destructors of any library run on another thread.
   ///
   /// @param name  the symbol's name, mangled for C++.
   /// @return its address, or null when the library exports no such name. Thread-safe until the
@@ -122,9 +123,10 @@ class CTXB_API Tenant {
   /// The library's constructors run inside a guard, with no context current. By default, all
   /// symbols that it needs are resolved now, and its own symbols are not visible to other
   /// libraries. One library loads at a time: while the constructors or destructors of another one
-  /// run, the call waits, at most BrokerOptions::end_timeout. Do not call it in the constructor of
-  /// a library that something else than the broker loads: two such threads wait for each other
-  /// until that limit.
+  /// run on another thread, whoever loads or unloads that one, the call waits, at most
+  /// BrokerOptions::end_timeout. A constructor that begins after the loader was found free can
+  /// still make it wait longer. Do not call it in the constructor of a library that something else
+  /// than the broker loads: if another thread loads one meanwhile, this waits until that limit.
   ///
   /// A library that is in the process already becomes the tenant's too, with the libraries that
   /// came with it and that nothing else needs. What it made with CUDA before stays the host's. If
@@ -149,7 +151,8 @@ class CTXB_API Tenant {
   /// @return a handle of the library, which the tenant holds until close.
   /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load`, with the system
   ///                loader's own text, or with the reason why the library cannot become the
-  ///                tenant's, or after the limit, with the name of the other library;
+  ///                tenant's, or after the limit, with the name of the other library if the
+  ///                broker loads it;
   ///                `wrong_state` after close.
   AdoptedLibrary adopt(const std::filesystem::path& library, const AdoptOptions& options = {});
 
@@ -195,7 +198,9 @@ class CTXB_API Tenant {
   /// that work ends, and counts as held until then.
   ///
   /// @param address  what allocate returned. 0 does nothing.
-  /// @throws Error  `invalid_argument` when the tenant does not hold it; `wrong_state` after close.
+  /// @throws Error  `invalid_argument` when the tenant does not hold it; `driver_call` when the
+  ///                driver refuses to free it: the tenant still holds it then, and can release it
+  ///                again; `wrong_state` after close.
   void release(std::uint64_t address);
 
   /// Creates a stream in the lease, which does not synchronise with the default stream. Stream does
@@ -209,7 +214,8 @@ class CTXB_API Tenant {
   /// Destroys a stream. Work in it still completes.
   ///
   /// @param stream  what create_stream returned.
-  /// @throws Error  `invalid_argument` when the tenant does not hold it; `wrong_state` after close.
+  /// @throws Error  `invalid_argument` when the tenant does not hold it; `driver_call` as release;
+  ///                `wrong_state` after close.
   void destroy_stream(CUstream stream);
 
   /// Lets kernels on `device` use the tenant's memory on `peer` by its address. Copies between

@@ -315,8 +315,8 @@ CUresult end_shared_memory(const DriverTable& driver, const SharedMemory& memory
   if (memory.how == How::allocated) return driver.mem_free(memory.address);
   if (memory.how == How::opened) return driver.ipc_close_mem_handle(memory.address);
   const CUresult unmapped = driver.mem_unmap(memory.address, memory.bytes);
-  const CUresult freed = driver.mem_address_free(memory.address, memory.bytes);
-  return unmapped != CUDA_SUCCESS ? unmapped : freed;
+  if (unmapped != CUDA_SUCCESS) return unmapped;
+  return driver.mem_address_free(memory.address, memory.bytes);
 }
 
 }  // namespace ctxbroker::detail

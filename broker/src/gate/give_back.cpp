@@ -162,7 +162,8 @@ LeftThing end_left(GatedTenant& tenant, bool resident, const Holding& holding) n
   // Memory that no launch has allocated, or that was freed, is nothing to give back.
   const bool was_freed = kind == Kind::graph_memory && *ended == CUDA_ERROR_INVALID_VALUE;
   if (is_gone || was_freed) return {Fate::not_counted};
-  return {kind == Kind::own_pool ? Fate::not_counted : Fate::ended, *ended};
+  if (kind == Kind::own_pool) return {Fate::not_counted, *ended};
+  return {is_refusal(*ended) ? Fate::refused : Fate::ended, *ended};
 }
 
 }  // namespace

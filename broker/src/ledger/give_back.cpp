@@ -2,17 +2,16 @@
 #include "ledger/give_back.hpp"
 
 #include <array>
+#include <atomic>
 #include <new>
+#include <utility>
+
+#include "driver/driver_error.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
 using Fate = LeftThing::Fate;
-
-bool is_refusal(CUresult status) noexcept {
-  return status != CUDA_SUCCESS && status != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
-         status != Lease::gone;
-}
 
 CUresult end_made_in_lease(const Holding& holding) noexcept {
   const DriverTable& driver = holding.lease->table();
@@ -28,47 +27,106 @@ CUresult end_made_in_lease(const Holding& holding) noexcept {
   }
 }
 
-LeftThing end_left_in_lease(const Holding& holding) noexcept {
-  if (!ledger().remove(holding.kind, holding.handle, holding.holder)) return {Fate::not_counted};
-  const auto status = end_in_lease(holding);
-  return {status ? Fate::ended : Fate::put_off, status.value_or(CUDA_SUCCESS)};
+// A refusal that leaves the thing where it is. The driver does not know what it has ended, perhaps
+// in part, when it refused before.
+bool stays(const Holding& holding, CUresult status) noexcept {
+  if (!is_refusal(status) || loses_context(status)) return false;
+  return !holding.refused ||
+         (status != CUDA_ERROR_INVALID_VALUE && status != CUDA_ERROR_INVALID_HANDLE);
+}
+
+constinit std::atomic<bool> any_given_up{false};
+
+// It is counted still. Without memory for its entry, it is so until the process ends.
+void put_back(Holding holding, bool is_left) noexcept {
+  holding.refused = true;
+  holding.given_up = is_left;
+  try {
+    ledger().add(std::move(holding));
+    if (is_left) any_given_up.store(true, std::memory_order_release);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): see above
+  }
 }
 
 }  // namespace
 
-std::optional<CUresult> end_in_lease(const Holding& holding) noexcept {
+std::optional<CUresult> end_in_lease(const Holding& holding, bool is_left) noexcept {
   try {
     return holding.lease->give_back(
         {home_of(holding), to_string(holding.kind), holding.bytes, waits_for_work(holding.kind),
          false, [holding] { return end_made_in_lease(holding); },
-         [holding](CUresult status) {
-           stop_counting(holding);
-           holding.lease->report_failed_end(to_string(holding.kind), status);
+         [holding, is_left](CUresult status) {
+           if (stays(holding, status)) {
+             put_back(holding, is_left);
+           } else {
+             stop_counting(holding);
+           }
+           if (!holding.given_up) {  // said when it was
+             holding.lease->report_failed_end(to_string(holding.kind), status);
+           }
          }});
   } catch (const std::bad_alloc&) {
     return std::nullopt;  // it stays, and counted
   }
 }
 
+namespace {
+
+LeftThing end_left_in_lease(const Holding& holding) noexcept {
+  if (!ledger().remove(holding.kind, holding.handle, holding.holder)) return {Fate::not_counted};
+  const auto status = end_in_lease(holding, true);
+  if (!status) return {Fate::put_off};
+  return {stays(holding, *status) ? Fate::refused : Fate::ended, *status};
+}
+
+// What ends with its context: that may have ended by now.
+bool ends_with_lease(const Holding& holding) noexcept {
+  const Home home = home_of(holding);
+  return holding.lease->is_over() &&
+         (home == Home::context ||
+          (home == Home::memory && holding.lease->kind() == LeaseKind::private_own));
+}
+
+}  // namespace
+
+bool is_refusal(CUresult status) noexcept {
+  return status != CUDA_SUCCESS && status != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
+         status != Lease::gone;
+}
+
 std::optional<Released> release(const Holder& holder, Kind kind, std::uint64_t handle) noexcept {
-  const auto known = ledger().find(kind, handle, holder);
-  if (!known || known->given_up) return std::nullopt;
-  auto held = ledger().remove(kind, handle, holder);
+  const auto held = ledger().remove(kind, handle, holder);
   if (!held) return std::nullopt;
-  const Released released{end_in_lease(*held).value_or(CUDA_SUCCESS), held->bytes};
-  if (!is_refusal(released.status)) return released;
-  held->given_up = true;
-  held->bytes = 0;
+  const CUresult status = end_in_lease(*held, false).value_or(CUDA_SUCCESS);
+  return Released{status, held->bytes, stays(*held, status)};
+}
+
+void end_given_up(const Recorder* recorder, bool is_last) noexcept {
+  if (!any_given_up.exchange(false, std::memory_order_acq_rel)) return;
   try {
-    count(*held);
-    ledger().add(*held);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the context's end frees it
+    for (const Holding& one : ledger().given_up()) {
+      if (one.lease->tenant().recorder.get() != recorder) {
+        any_given_up.store(true, std::memory_order_release);
+        continue;
+      }
+      if (!ledger().remove(one.kind, one.handle, one.holder)) continue;
+      if (ends_with_lease(one)) {
+        stop_counting(one);
+        continue;
+      }
+      const auto status = end_in_lease(one, true);
+      if (!is_last || !status || !stays(one, *status)) continue;
+      if (ledger().remove(one.kind, one.handle, one.holder)) stop_counting(one);
+      one.lease->report_failed_end(to_string(one.kind), *status);
+    }
+  } catch (const std::bad_alloc&) {
+    any_given_up.store(true, std::memory_order_release);
   }
-  return released;
 }
 
 CUresult give_back(const Holder& holder, const Reason& reason, const EndLeftThing& end) {
-  std::array<std::array<std::size_t, kind_count>, 4> counts{};  // by fate and kind
+  std::array<std::array<std::size_t, kind_count>, LeftThing::fate_count>
+      counts{};  // by fate and kind
   CUresult failure = CUDA_SUCCESS;
   for (const Holding& holding : ledger().held_by(holder)) {
     const LeftThing left = end(holding);
@@ -88,6 +146,7 @@ CUresult give_back(const Holder& holder, const Reason& reason, const EndLeftThin
   };
   const std::string what = std::string("what ") + reason.left;
   log(Fate::ended, Severity::warning, "gave back " + what);
+  log(Fate::refused, Severity::warning, "the driver refused to end, of " + what);
   log(Fate::put_off, Severity::warning, "put off until work that hangs ends, of " + what);
   log(Fate::of_code, Severity::info, "stays with the tenant's code, which stays in the process");
   if (failure != CUDA_SUCCESS) {

@@ -87,7 +87,8 @@ struct Holding {
   // It ended with its context when an earlier tenant of the code did. Code that stays may still use
   // the handle, which must not reach the driver.
   bool ended = false;
-  bool given_up = false;  // its holder has given it back, but the driver refused to end it
+  bool refused = false;   // the driver has refused to end it, and the holder has it still
+  bool given_up = false;  // refused, and its holder has left it: Broker::poll tries again
   Holder holder{};
   std::uint64_t handle = 0;      // the handle's value, or the address
   std::uint64_t bytes = 0;       // of device memory

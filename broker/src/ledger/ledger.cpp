@@ -133,6 +133,24 @@ std::vector<Holding> Ledger::held_by(const Holder& holder) const {
   return all;
 }
 
+std::vector<Holding> Ledger::given_up() const {
+  std::vector<Holding> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, holding] : entries_) {
+    if (holding.given_up) all.push_back(holding);
+  }
+  return all;
+}
+
+std::uint64_t Ledger::refused_bytes(const Holder& holder) const noexcept {
+  std::uint64_t bytes = 0;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, holding] : entries_) {
+    if (holding.refused && holding.holder == holder) bytes += holding.bytes;
+  }
+  return bytes;
+}
+
 std::vector<Holding> Ledger::take_context(const Holder& holder, std::uint64_t context) {
   std::vector<Holding> all = held_by(holder);
   std::erase_if(all, [&](const Holding& one) {
@@ -244,7 +262,7 @@ CUdeviceptr record(const SharedMemory& memory, const std::shared_ptr<Lease>& lea
   try {
     ledger().add(holding);
   } catch (const std::bad_alloc&) {
-    static_cast<void>(end_in_lease(holding));
+    static_cast<void>(end_in_lease(holding, true));
     throw;
   }
   return memory.address;

@@ -48,6 +48,11 @@ class Ledger {
   bool holds(const Holder& holder, Kind kind, std::uint64_t handle) const noexcept;
   // In the order of Kind. Throws std::bad_alloc.
   std::vector<Holding> held_by(const Holder& holder) const;
+  // The things that the driver refused to end when their holders left them, in the order of Kind.
+  // Throws std::bad_alloc.
+  std::vector<Holding> given_up() const;
+  // Returns the bytes of what that holder wanted to end and the driver refused to.
+  std::uint64_t refused_bytes(const Holder& holder) const noexcept;
   // Returns whether `is_busy` returns true for a stream that was made in that generation of a
   // lease. None of these streams ends meanwhile, because drivers crash on the handle of one that
   // has ended.

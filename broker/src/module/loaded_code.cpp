@@ -74,7 +74,9 @@ MakeRequest request_for(const std::shared_ptr<Loading>& loading) {
       call_in(driver, loading->lease->memory_context(), [&] {
         CUdeviceptr smallest = 0;
         const CUresult status = driver.mem_alloc(&smallest, 1);
-        return status == CUDA_SUCCESS ? driver.mem_free(smallest) : status;
+        if (status != CUDA_SUCCESS) return status;
+        const CUresult freed = driver.mem_free(smallest);
+        return freed != CUDA_SUCCESS ? driver.mem_free(smallest) : freed;  // it would be lost
       });
     };
   }

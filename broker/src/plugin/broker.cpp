@@ -174,7 +174,7 @@ PluginInstance Broker::create(const PluginLibrary& library, std::string_view plu
 }
 
 Tenant Broker::open_tenant(std::string name, const TenantOptions& options) {
-  if (name.empty()) throw Error(ErrorKind::invalid_argument, "open_tenant: the name is empty");
+  detail::check_tenant_name(name);
   detail::check(options);
   return Tenant(open_impl().open_tenant(std::move(name), options));
 }

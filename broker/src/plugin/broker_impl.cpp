@@ -8,6 +8,7 @@
 #include "context/open_captures.hpp"
 #include "ctxbroker/error.hpp"
 #include "gate/code_map.hpp"
+#include "ledger/give_back.hpp"
 #include "ledger/ledger.hpp"
 #include "observe/repeats.hpp"
 #include "plugin/instance.hpp"
@@ -136,6 +137,7 @@ BrokerImpl::~BrokerImpl() {
 
 bool BrokerImpl::shut_down() noexcept {
   if (claims_ != nullptr) claims_->close();
+  end_given_up(recorder_.recorder.get(), true);
   stop_watching_primaries(*this);
   Brokers::one().remove(*this);
   try {
@@ -337,6 +339,7 @@ void BrokerImpl::poll() {
   poll_instances();
   report_losses();
   end_lost_contexts();
+  end_given_up(recorder_.recorder.get(), false);
   if (claims_ != nullptr) claims_->look();
 }
 

@@ -114,6 +114,12 @@ BrokerMetrics BrokerImpl::metrics() const {
       metrics.put_off.push_back(
           {one.tenant, one.tenant_name, one.device, one.what, one.count, one.bytes});
     }
+    for (const Holding& one : ledger().given_up()) {
+      const TenantIdentity& tenant = one.lease->tenant();
+      if (tenant.recorder != recorder_.recorder) continue;
+      metrics.put_off.push_back(
+          {tenant.id, tenant.name, one.lease->device_ordinal(), to_string(one.kind), 1, one.bytes});
+    }
   }
   if (claims_ != nullptr) {
     metrics.libraries = claims_->libraries();

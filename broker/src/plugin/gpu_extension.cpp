@@ -139,7 +139,7 @@ ctxb_status release(const ctxb_host* host, std::uint64_t address) {
       return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "release",
                            "address " + std::to_string(address) + " is not this instance's");
     }
-    instance.budget().give(released->bytes);
+    if (!released->is_still_held) instance.budget().give(released->bytes);
     return answer(instance, "release", released->status);
   });
 }

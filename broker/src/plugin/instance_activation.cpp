@@ -173,8 +173,11 @@ void Instance::deactivate() noexcept {
     return;
   }
   // After a loss, the host has refused to release. Nothing was refused if there is none by now.
-  if (budget_.held() != 0 && !lease_->lost()) {
-    strike("deactivate", ("forgot " + std::to_string(budget_.held()) +
+  // Nor did it forget what the driver has refused to release.
+  const std::uint64_t held = budget_.held(),
+                      refused = ledger().refused_bytes(activation_->holder());
+  if (held > refused && !lease_->lost()) {
+    strike("deactivate", ("forgot " + std::to_string(held - refused) +
                           " bytes of device memory; the host gave them back")
                              .c_str());
   }

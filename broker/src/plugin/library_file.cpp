@@ -16,7 +16,6 @@
 #include "gate/loaded_objects.hpp"
 #include "gate/loader_exception.hpp"
 #include "image/elf.hpp"
-#include "observe/lasting.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -133,22 +132,6 @@ std::string library_name(const std::filesystem::path& path) {
   name = name.substr(0, name.find(".so"));
   if (name.size() > 3 && name.compare(0, 3, "lib") == 0) name.erase(0, 3);
   return name;
-}
-
-Turns& loader_turns() noexcept {
-  static auto* const one = new Turns;  // never ended: used until the process ends
-  return *one;
-}
-
-TurnUser loader_user(const TenantIdentity& tenant, const std::filesystem::path& library,
-                     const char* function) noexcept {
-  return {tenant.lasting_name, lasting(library.native()), function};
-}
-
-std::string loader_in_use(const TurnUser& other, std::chrono::milliseconds limit) {
-  return "a " + std::string(other.function) + " of tenant " + other.tenant + "'s library \"" +
-         other.owner + "\" still runs on another thread after a wait of " +
-         std::to_string(limit.count()) + " ms, and the system's loader serves one thread at a time";
 }
 
 boost::dll::shared_library load_library(const std::filesystem::path& canonical,

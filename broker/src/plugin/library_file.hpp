@@ -4,7 +4,6 @@
 #pragma once
 
 #include <boost/dll/shared_library.hpp>
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -15,7 +14,6 @@
 
 #include "context/tenant_identity.hpp"
 #include "ctxbroker/tenant.hpp"
-#include "process/turn.hpp"
 
 namespace ctxbroker::detail {
 
@@ -47,16 +45,6 @@ std::string replaced_text(const std::filesystem::path& canonical);
 
 // Returns the tenant's name: the file name without "lib" and suffix.
 std::string library_name(const std::filesystem::path& path);
-
-// One thread of the process at a time loads or unloads a library for a tenant. The system's loader
-// would make the others wait without a limit, in most of its functions, until the constructors of
-// the library have returned. Taken before all locks.
-Turns& loader_turns() noexcept;
-// Says who uses the loader. `function` is static text, "constructor" or "destructor".
-TurnUser loader_user(const TenantIdentity& tenant, const std::filesystem::path& library,
-                     const char* function) noexcept;
-// Says what keeps the loader, after a wait of `limit`. Throws std::bad_alloc.
-std::string loader_in_use(const TurnUser& other, std::chrono::milliseconds limit);
 
 // Loads the library. Throws Error (plugin_load) with the loader's text. Ends the process, with the
 // library's name, if a static constructor throws. `hint`: what else may be the reason, for the end

@@ -8,8 +8,8 @@
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/policy.hpp"
 #include "json/document.hpp"
-#include "plugin/claimed_libraries.hpp"
 #include "plugin/document_error.hpp"
+#include "plugin/option_check.hpp"
 #include "text/tenant_name.hpp"
 
 namespace ctxbroker {
@@ -143,36 +143,18 @@ void read_by_id(const Json& value, const Location& location, Policy& policy) {
   }
 }
 
-void read_match(const Json& value, const Location& location, LibraryPattern& pattern) {
-  if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
-    location.refuse(described(value) +
-                    " is no pattern; allowed is a text such as \"*/libblur.so\", in which * stands "
-                    "for any text, ? for one character and [abc] for one of these");
-  }
-  pattern.match = value.get<std::string>();
-  if (pattern.match.find_first_of("/*?[") != 0) {
-    location.refuse("\"" + pattern.match +
-                    "\" can match no library, because real paths begin with \"/\"; write \"*/" +
-                    pattern.match + "\"");
-  }
-}
-
-void read_tenant(const Json& value, const Location& location, LibraryPattern& pattern) {
-  if (value.is_string()) pattern.tenant = value.get<std::string>();
-  if (pattern.tenant != detail::each_package && !detail::is_tenant_name(pattern.tenant)) {
-    location.refuse(described(value) +
-                    " is no tenant's name; a name looks like com.example.name or torch and "
-                    "consists of letters, digits, '-', '_' and '.'; \"*\" stands for a tenant for "
-                    "each package");
-  }
-  if (pattern.tenant == "host") {
-    location.refuse("\"host\" stands for all code that belongs to no tenant; use another name");
+template <std::string LibraryPattern::*text, std::string (*why_not)(const std::string&)>
+void read_text_of(const Json& value, const Location& location, LibraryPattern& pattern) {
+  if (value.is_string()) pattern.*text = value.get<std::string>();
+  if (const std::string why = why_not(pattern.*text); !why.empty()) {
+    location.refuse(described(value) + " " + why);
   }
 }
 
 using PatternReader = void (*)(const Json&, const Location&, LibraryPattern&);
 constexpr std::array<std::pair<const char*, PatternReader>, 2> pattern_members{
-    {{"match", read_match}, {"tenant", read_tenant}}};
+    {{"match", read_text_of<&LibraryPattern::match, detail::why_no_match>},
+     {"tenant", read_text_of<&LibraryPattern::tenant, detail::why_no_tenant>}}};
 
 void read_libraries(const Json& value, const Location& location, Policy& policy) {
   if (!value.is_array()) {

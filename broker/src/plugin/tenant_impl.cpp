@@ -181,6 +181,32 @@ CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
   return record(std::move(memory), bytes, holder(), &identity_->memory);
 }
 
+namespace {
+
+const char* ending_call(Kind kind) noexcept {
+  switch (kind) {
+    case Kind::stream:
+      return "cuStreamDestroy_v2";
+    case Kind::mapping:
+      return "cuMemUnmap";
+    case Kind::ipc_memory:
+      return "cuIpcCloseMemHandle";
+    default:
+      return "cuMemFree_v2";
+  }
+}
+
+// Throws Error if the driver has refused to end it.
+void check_ended(const Holding& held, const Released& released) {
+  if (!released.is_still_held) return;
+  throw driver_error(held.lease->table(), released.status, ending_call(held.kind),
+                     std::string("the driver did not end the ") + to_string(held.kind) +
+                         ", which the tenant still holds",
+                     held.lease->owner());
+}
+
+}  // namespace
+
 void TenantImpl::release(CUdeviceptr address) {
   if (address == 0) return;
   for (const Kind kind : {Kind::memory, Kind::mapping, Kind::ipc_memory}) {
@@ -190,7 +216,9 @@ void TenantImpl::release(CUdeviceptr address) {
     const Leases leases = leases_;
     lock.unlock();  // what follows may wait
     wait_for_other_devices(leases, held->lease->device_ordinal());
-    if (detail::release(holder(), kind, address)) return;
+    if (const auto released = detail::release(holder(), kind, address)) {
+      return check_ended(*held, *released);
+    }
   }
   throw Error(ErrorKind::invalid_argument,
               "release: address " + std::to_string(address) + " is not held by " + identity_->name,
@@ -228,7 +256,7 @@ ExportedMemory TenantImpl::export_memory(CUdeviceptr address) {
   for (const auto how : {SharedMemory::How::mapped, SharedMemory::How::allocated}) {
     const bool is_mapped = how == SharedMemory::How::mapped;
     const auto held = ledger().find(is_mapped ? Kind::mapping : Kind::memory, address, holder());
-    if (!held || held->budget == nullptr || held->extent == 0 || held->given_up) continue;
+    if (!held || held->budget == nullptr || held->extent == 0) continue;
     const int device = held->lease->device_ordinal();
     if (!is_mapped && held->lease->lost()) {
       throw Error(ErrorKind::context_lost,
@@ -253,7 +281,12 @@ CUstream TenantImpl::create_stream(int device) {
 }
 
 void TenantImpl::destroy_stream(CUstream stream) {
-  if (detail::release(holder(), Kind::stream, reinterpret_cast<std::uint64_t>(stream))) return;
+  const auto handle = reinterpret_cast<std::uint64_t>(stream);
+  if (const auto held = ledger().find(Kind::stream, handle, holder())) {
+    if (const auto released = detail::release(holder(), Kind::stream, handle)) {
+      return check_ended(*held, *released);
+    }
+  }
   throw Error(ErrorKind::invalid_argument,
               "destroy_stream: the stream is not held by " + identity_->name,
               {.tenant = identity_->name});

@@ -20,11 +20,11 @@
 #include "ctxbroker/tenant.hpp"
 #include "gate/gated_tenant.hpp"
 #include "gate/loaded_objects.hpp"
-#include "process/turn.hpp"
 
 namespace ctxbroker::detail {
 
 class BrokerImpl;
+class LoaderTurn;
 
 struct LibraryImage {
   std::filesystem::path path;
@@ -50,8 +50,8 @@ class TenantImpl final : private LeaseSource {
 
   // Loads a library under guard, with no context current. Throws Error (plugin_load), and then the
   // loader has its reference back; also when another library is still being loaded or unloaded
-  // after `end_timeout`. Unloaded, or left resident, by dismiss or at close. `stays`: it does not
-  // leave, whoever closes it.
+  // after `end_timeout`, by whomever. Unloaded, or left resident, by dismiss or at close. `stays`:
+  // it does not leave, whoever closes it.
   std::shared_ptr<LibraryImage> adopt(const std::filesystem::path& canonical,
                                       const AdoptOptions& options = {}, bool stays = false);
   // `may_go`: it is unloaded. It stays, and the host is told why, while something may still call
@@ -125,7 +125,7 @@ class TenantImpl final : private LeaseSource {
   void return_to_loader(LibraryImage& library, bool was_here) noexcept;
   void say_shared_variables(const LibraryImage& image);
   std::vector<Extent> code_that_may_leave(const LibraryImage& library);  // throws std::bad_alloc
-  void leave_behind(LibraryImage& library, bool should_go, const TurnUser& other) noexcept;
+  void leave_behind(LibraryImage& library, bool should_go, const LoaderTurn& turn) noexcept;
   // Returns whether something was left. Throws std::bad_alloc.
   bool report_what_is_left(const LibraryImage& library);
   std::vector<CUcontext> own_contexts();  // of its leases; likewise

@@ -18,11 +18,11 @@
 #include "plugin/left_in_library.hpp"
 #include "plugin/left_in_threads.hpp"
 #include "plugin/library_file.hpp"
+#include "plugin/loader_turn.hpp"
 #include "plugin/needed_files.hpp"
 #include "plugin/shared_variables.hpp"
 #include "plugin/tenant_impl.hpp"
 #include "process/maker.hpp"
-#include "process/turn.hpp"
 
 namespace ctxbroker::detail {
 
@@ -38,12 +38,10 @@ std::shared_ptr<LibraryImage> TenantImpl::adopt(const std::filesystem::path& can
     }
   }
   // Also around all that asks the loader about the library afterwards.
-  const Turn turn(loader_turns(), loader_user(*identity_, canonical, "constructor"),
-                  broker_.end_timeout());
+  const LoaderTurn turn(*identity_, canonical, "constructor", broker_.end_timeout());
   if (!turn) {
     throw Error(ErrorKind::plugin_load,
-                "\"" + canonical.string() +
-                    "\" was not loaded: " + loader_in_use(turn.other(), broker_.end_timeout()) +
+                "\"" + canonical.string() + "\" was not loaded: " + turn.why_not() +
                     "; load it again when that has returned, load the other library in a worker, "
                     "or raise BrokerOptions::end_timeout",
                 {.call = "dlopen", .tenant = identity_->name});
@@ -220,13 +218,12 @@ void TenantImpl::return_to_loader(LibraryImage& library, bool was_here) noexcept
 // The loader serves another thread and would make this one wait, so it is not even told to keep the
 // library: nobody closes it any more.
 void TenantImpl::leave_behind(LibraryImage& library, bool should_go,
-                              const TurnUser& other) noexcept {
+                              const LoaderTurn& turn) noexcept {
   resident_ = true;
   keep_for_ever(new (std::nothrow) boost::dll::shared_library(std::move(library.library)));
   if (!should_go) return;
   identity_->log(Severity::warning, "tenant", [&] {
-    return library.path.string() + " stays in the process, because " +
-           loader_in_use(other, broker_.end_timeout());
+    return library.path.string() + " stays in the process, because " + turn.why_not();
   });
 }
 
@@ -241,9 +238,8 @@ void TenantImpl::dismiss(LibraryImage& library, bool may_go) noexcept {
   } catch (...) {
     may_go = false;
   }
-  const Turn turn(loader_turns(), loader_user(*identity_, library.path, "destructor"),
-                  broker_.end_timeout());
-  if (!turn) return leave_behind(library, may_go, turn.other());
+  const LoaderTurn turn(*identity_, library.path, "destructor", broker_.end_timeout());
+  if (!turn) return leave_behind(library, may_go, turn);
   try {
     if (may_go && caller.empty() && report_what_is_left(library)) may_go = false;
     if (may_go && caller.empty()) keys.emplace(code_that_may_leave(library));

@@ -11,6 +11,7 @@ Turn::Turn(Turns& turns, const TurnUser& user, const Wait& wait) noexcept : turn
   has_it_ = wait(lock, [&] { return turns.depth_ == 0 || turns.thread_ == here; });
   before_ = turns.user_;
   if (!has_it_) return;
+  is_nested_ = turns.depth_ != 0;
   turns.thread_ = here;
   turns.user_ = user;
   ++turns.depth_;

@@ -39,6 +39,8 @@ class Turn {
   Turn& operator=(const Turn&) = delete;
 
   explicit operator bool() const noexcept { return has_it_; }
+  // With the turn: returns whether this thread had it already.
+  bool is_nested() const noexcept { return is_nested_; }
   // Without the turn: who had it when the wait ended.
   const TurnUser& other() const noexcept { return before_; }
 
@@ -49,6 +51,7 @@ class Turn {
   Turns& turns_;
   TurnUser before_{};
   bool has_it_ = false;
+  bool is_nested_ = false;
 };
 
 }  // namespace ctxbroker::detail

@@ -131,6 +131,27 @@ TEST_F(BrokerTest, UnknownEnumeratorsInOptionsAreRefused) {
               HasSubstr("InstanceOptions::device"));
 }
 
+TEST_F(BrokerTest, PatternOfAPolicyThatCannotBeMeantIsRefused) {
+  const struct {
+    LibraryPattern pattern;
+    const char *member, *why;
+  } rows[] = {{{"", "blur"}, "libraries[1].match", "is no pattern"},
+              {{"libblur.so", "blur"}, "libraries[1].match", "write \"*/libblur.so\""},
+              {{"*", ""}, "libraries[1].tenant", "is no tenant's name"},
+              {{"*", "bad name\n"}, "libraries[1].tenant", "is no tenant's name"},
+              {{"*", "host"}, "libraries[1].tenant", "belongs to no tenant"}};
+  BrokerOptions governed = options();
+  governed.policy.libraries = {{"*/no_such_library.so", "com.example.blur"}};
+  EXPECT_NO_THROW(static_cast<void>(Broker::open(governed))) << "a control";
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.why);
+    BrokerOptions wrong = governed;
+    wrong.policy.libraries.push_back(row.pattern);
+    EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return Broker::open(wrong); }),
+                AllOf(HasSubstr(row.member), HasSubstr(row.why)));
+  }
+}
+
 TEST_F(BrokerTest, NegativeTimeoutInOptionsIsRefused) {
   BrokerOptions wrong = options();
   wrong.end_timeout = std::chrono::milliseconds(-1);

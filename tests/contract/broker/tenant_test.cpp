@@ -357,6 +357,9 @@ TEST_F(BrokerTest, TheBrokerIsNotClosedWhileATenantIsOpen) {
 TEST_F(BrokerTest, ATenantNeedsADriverAndAName) {
   EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return broker.open_tenant(""); }),
               HasSubstr("name is empty"));
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return broker.open_tenant("host"); }),
+              HasSubstr("belongs to no tenant"));
+  EXPECT_NO_THROW(static_cast<void>(broker.open_tenant("hosts"))) << "a control";
   Broker without = Broker::open_without_driver();
   EXPECT_THAT(error_text(ErrorKind::wrong_state, [&] { return without.open_tenant("filter"); }),
               HasSubstr("without a driver"));

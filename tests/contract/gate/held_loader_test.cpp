@@ -20,9 +20,11 @@
 namespace {
 std::atomic<const char*> held_at{nullptr};  // "constructor" or "destructor"
 std::atomic<bool> is_held{false};
+std::function<void()> in_constructor;  // on the test's own thread
 }  // namespace
 // The library calls it by its name.
 extern "C" __attribute__((visibility("default"))) void hold_up_library(const char* where) {
+  if (const auto call = in_constructor; call && std::strcmp(where, "constructor") == 0) call();
   const char* const at = held_at;
   if (at == nullptr || std::strcmp(at, where) != 0) return;
   is_held = true;
@@ -161,6 +163,81 @@ TEST_F(HeldLoaderTest, LibraryStaysIfATenantClosesBesideAConstructorThatDoesNotR
   EXPECT_TRUE(is_loaded(resident_file));
   Tenant next = hasty.open_tenant("next");
   EXPECT_NO_THROW(next.adopt(kept));
+}
+
+// ---- Libraries that something else than the broker loads ----
+
+constexpr const char* not_by_the_broker = "the broker did not load that library";
+
+TEST_F(HeldLoaderTest, LoadsBesideAConstructorOfTheHostsLibraryThatDoesNotReturnAreRefused) {
+  Tenant quick = hasty.open_tenant("quick");
+  const auto held_file = another(), file = another();
+  void* library = nullptr;
+  Held held("constructor", [&] { library = dlopen(held_file.c_str(), RTLD_NOW); });
+  const auto says_it = AllOf(HasSubstr(not_by_the_broker), HasSubstr("100 ms"));
+  EXPECT_THAT(refusal([&] { quick.adopt(file); }), says_it);
+  EXPECT_THAT(refusal([&] { quick.adopt(file); }), says_it) << "the first question is still asked";
+  EXPECT_THAT(refusal([&] { static_cast<void>(hasty.load(test_library("mixer"))); }), says_it);
+  held.let_go();
+  EXPECT_NO_THROW(quick.adopt(file));
+  EXPECT_NO_THROW(static_cast<void>(hasty.load(test_library("mixer"))));
+  if (library != nullptr) dlclose(library);
+}
+
+TEST_F(HeldLoaderTest, LoadBesideADestructorOfTheHostsLibraryThatDoesNotReturnIsRefused) {
+  Tenant quick = hasty.open_tenant("quick");
+  const auto held_file = another(), file = another();
+  void* const library = dlopen(held_file.c_str(), RTLD_NOW);
+  ASSERT_NE(library, nullptr);
+  Held held("destructor", [&] { dlclose(library); });
+  EXPECT_THAT(refusal([&] { quick.adopt(file); }), HasSubstr(not_by_the_broker));
+  held.let_go();
+  EXPECT_NO_THROW(quick.adopt(file));
+}
+
+TEST_F(HeldLoaderTest, LibraryStaysIfATenantClosesBesideAConstructorOfTheHostsLibrary) {
+  Tenant leaves = hasty.open_tenant("leaves", unloading());
+  Tenant stays = hasty.open_tenant("stays", unloading());
+  const auto held_file = another(), left = another(), kept = another();
+  leaves.adopt(left);
+  leaves.close();
+  EXPECT_FALSE(is_loaded(left)) << "a control";
+  stays.adopt(kept);
+  void* library = nullptr;
+  Held held("constructor", [&] { library = dlopen(held_file.c_str(), RTLD_NOW); });
+  stays.close();
+  EXPECT_THAT(said(), Contains(AllOf(HasSubstr(kept.string() + " stays in the process, because"),
+                                     HasSubstr(not_by_the_broker))));
+  held.let_go();
+  EXPECT_TRUE(is_loaded(kept));
+  if (library != nullptr) dlclose(library);
+}
+
+TEST_F(HeldLoaderTest, ConstructorThatTheHostRunsMayAdopt) {
+  Tenant quick = hasty.open_tenant("quick");
+  const auto outer = another(), file = another();
+  std::string error = "the constructor was not called";
+  in_constructor = [&] {
+    in_constructor = nullptr;
+    error.clear();
+    try {
+      quick.adopt(file);
+    } catch (const Error& one) {
+      error = one.what();
+    }
+  };
+  // The process has another thread, so that the broker does not skip the question.
+  std::atomic<bool> is_over{false};
+  std::thread idle([&] {
+    while (!is_over) std::this_thread::yield();
+  });
+  void* const library = dlopen(outer.c_str(), RTLD_NOW);
+  EXPECT_EQ(error, "") << "this thread has the loader, and waits for nobody";
+  EXPECT_TRUE(is_loaded(file));
+  is_over = true;
+  idle.join();
+  in_constructor = nullptr;
+  if (library != nullptr) dlclose(library);
 }
 
 }  // namespace

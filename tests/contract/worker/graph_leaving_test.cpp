@@ -130,7 +130,7 @@ TEST_F(WorkerGraphLeavingTest, GraphThatLendsMemoryWaitsForItsLeavingProcess) {
   }
   {
     Broker broker = Broker::open();
-    Tenant tenant = broker.open_tenant("host");
+    Tenant tenant = broker.open_tenant("lender");
     WorkerGraph graph = pictures(graph_options());
     const DeviceMemory memory = DeviceMemory::shareable(tenant, 4096);
     const WorkerDeviceBuffer lent = graph.lend(memory);

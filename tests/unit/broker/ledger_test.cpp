@@ -362,16 +362,31 @@ TEST_F(LedgerOfLeasesTest, GiveBackEndsAllOfOneHolderAndNothingElse) {
   EXPECT_THAT(books.memory, IsEmpty());
 }
 
-TEST_F(LedgerOfLeasesTest, WhatTheDriverRefusesToFreeIsTriedAgainAtTheEnd) {
+TEST_F(LedgerOfLeasesTest, WhatTheDriverRefusesToFreeIsHeldAndTriedAgain) {
   const CUdeviceptr address = allocate(lease, 10, self);
   books.free_status = CUDA_ERROR_OUT_OF_MEMORY;
-  EXPECT_EQ(release(self, Kind::memory, address)->status, CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(tenant->memory.held(), 0u);
-  EXPECT_EQ(held_in(*lease), 0u);
-  EXPECT_FALSE(release(self, Kind::memory, address).has_value()) << "given back once";
+  for (int i = 0; i < 2; ++i) {
+    const auto released = release(self, Kind::memory, address);
+    ASSERT_TRUE(released.has_value());
+    EXPECT_EQ(released->status, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_TRUE(released->is_still_held);
+    EXPECT_EQ(tenant->memory.held(), 10u);
+    EXPECT_EQ(held_in(*lease), 10u);
+    EXPECT_EQ(ledger().refused_bytes(self), 10u);
+    EXPECT_THAT(ledger().given_up(), IsEmpty()) << "its holder has it";
+  }
+  EXPECT_EQ(give_back(self, reason), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_THAT(ledger().given_up(), SizeIs(1));
+  end_given_up(&recorder, false);
+  EXPECT_THAT(ledger().given_up(), SizeIs(1));
+  EXPECT_EQ(tenant->memory.held(), 10u);
   EXPECT_EQ(lease->counters().allocations, 1) << "it is there still";
   books.free_status = CUDA_SUCCESS;
-  EXPECT_EQ(give_back(self, reason), CUDA_SUCCESS);
+  end_given_up(nullptr, false);
+  EXPECT_THAT(books.memory, SizeIs(1)) << "it is another broker's";
+  end_given_up(&recorder, false);
+  EXPECT_THAT(ledger().given_up(), IsEmpty());
+  EXPECT_EQ(tenant->memory.held(), 0u);
   EXPECT_THAT(books.memory, IsEmpty());
   EXPECT_EQ(lease->counters().allocations, 0);
   EXPECT_EQ(held_in(*lease), 0u);

@@ -243,7 +243,9 @@ CUresult load_in_time(GatedTenant& tenant, const char* function,
       call_in(driver, lease->memory_context(), [&] {
         CUdeviceptr smallest = 0;
         const CUresult status = driver.mem_alloc(&smallest, 1);
-        return status == CUDA_SUCCESS ? driver.mem_free(smallest) : status;
+        if (status != CUDA_SUCCESS) return status;
+        const CUresult freed = driver.mem_free(smallest);
+        return freed != CUDA_SUCCESS ? driver.mem_free(smallest) : freed;  // it would be lost
       });
     };
   }
