@@ -47,6 +47,27 @@ TEST_P(AnswersAloneTest, DefaultStreamHasTheFlagsOfAPrimarys) {
   });
 }
 
+// The gate copies the image that a wrapper points to, which is followed once, as by the driver.
+TEST_P(AnswersAloneTest, WrapperOfNoFatbinIsRefusedAsByTheDriver) {
+  if (!SoftwareControls(broker.driver().path)) GTEST_SKIP() << "NVIDIA's driver may crash on it";
+  struct Wrapper {
+    std::uint32_t magic = 0x466243b1, version = 1;
+    const void* image = nullptr;
+    const void* unused = nullptr;
+  } of_nothing, of_itself;
+  of_itself.image = &of_itself;
+  Tenant tenant = open("wraps");
+  tenant.run(0, [&] {
+    for (const Wrapper* wrapper : {&of_nothing, &of_itself}) {
+      CUmodule module = nullptr;
+      const auto* image = static_cast<const void*>(wrapper);
+      EXPECT_EQ(driver_call("cuModuleLoadData", &module, image), CUDA_ERROR_INVALID_IMAGE);
+      EXPECT_EQ(raw.call("cuModuleLoadData", &module, image), CUDA_ERROR_INVALID_IMAGE)
+          << "the driver's own answer";
+    }
+  });
+}
+
 TEST_P(AnswersAloneTest, CaptureOfTheDefaultStreamIsRefusedAndLeavesNothing) {
   Tenant tenant = open("captures");
   tenant.run(0, [&] {
