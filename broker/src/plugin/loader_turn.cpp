@@ -104,13 +104,13 @@ bool is_being_asked() {
   return asked.is_under_way;
 }
 
-struct Search {
+struct LoaderSearch {
   Extent loader;
   bool is_found = false;
 };
 
 _Unwind_Reason_Code look_for_loader(_Unwind_Context* context, void* state) {
-  auto& search = *static_cast<Search*>(state);
+  auto& search = *static_cast<LoaderSearch*>(state);
   search.is_found = is_in(search.loader, static_cast<std::uintptr_t>(_Unwind_GetIP(context)));
   return search.is_found ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
@@ -118,7 +118,7 @@ _Unwind_Reason_Code look_for_loader(_Unwind_Context* context, void* state) {
 // Returns whether this thread is in a constructor or destructor that the loader has called. The
 // loader's lock is then this thread's, and another thread would wait for it.
 bool is_called_by_loader() noexcept {
-  Search search{extent_at(reinterpret_cast<const void*>(_r_debug.r_ldbase))};
+  LoaderSearch search{extent_at(reinterpret_cast<const void*>(_r_debug.r_ldbase))};
   if (search.loader.begin != 0) _Unwind_Backtrace(look_for_loader, &search);
   return search.is_found;
 }
