@@ -20,11 +20,11 @@
 namespace {
 std::atomic<const char*> held_at{nullptr};  // "constructor" or "destructor"
 std::atomic<bool> is_held{false};
-std::function<void()> in_constructor;  // on the test's own thread
+std::function<void()> do_in_constructor;  // on the test's own thread
 }  // namespace
 // The library calls it by its name.
 extern "C" __attribute__((visibility("default"))) void hold_up_library(const char* where) {
-  if (const auto call = in_constructor; call && std::strcmp(where, "constructor") == 0) call();
+  if (const auto call = do_in_constructor; call && std::strcmp(where, "constructor") == 0) call();
   const char* const at = held_at;
   if (at == nullptr || std::strcmp(at, where) != 0) return;
   is_held = true;
@@ -217,8 +217,8 @@ TEST_F(HeldLoaderTest, ConstructorThatTheHostRunsMayAdopt) {
   Tenant quick = hasty.open_tenant("quick");
   const auto outer = another(), file = another();
   std::string error = "the constructor was not called";
-  in_constructor = [&] {
-    in_constructor = nullptr;
+  do_in_constructor = [&] {
+    do_in_constructor = nullptr;
     error.clear();
     try {
       quick.adopt(file);
@@ -236,7 +236,7 @@ TEST_F(HeldLoaderTest, ConstructorThatTheHostRunsMayAdopt) {
   EXPECT_TRUE(is_loaded(file));
   is_over = true;
   idle.join();
-  in_constructor = nullptr;
+  do_in_constructor = nullptr;
   if (library != nullptr) dlclose(library);
 }
 
