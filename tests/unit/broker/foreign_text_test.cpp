@@ -60,7 +60,7 @@ TEST(ForeignTextTest, PluginAndParameterIdsAreChecked) {
 }
 
 TEST(ShownText, ControlCharactersAreWrittenOut) {
-  EXPECT_EQ(printable(std::string_view("a\x1b[31m\0\x7f\r", 10)), "a\\x1b[31m\\x00\\x7f\\x0d");
+  EXPECT_EQ(printable(std::string_view("a\x1b[31m\0\x7f\r", 9)), "a\\x1b[31m\\x00\\x7f\\x0d");
   EXPECT_EQ(printable("line\n\tä"), "line\n\tä");
 }
 
