@@ -44,7 +44,7 @@ struct BrokerOptions {
   std::string host_name = "host";  ///< The host's name, for plug-ins and records.
   std::string host_version = "0";  ///< The host's version, for plug-ins.
   /// The driver. Unset: what the environment variable CTXBROKER_DRIVER names, else automatic.
-  /// While a broker is open, all variables are as they were when the first one was opened.
+  /// While a broker is open, all variables count as they were when the first one was opened.
   std::optional<DriverChoice> driver{};
   /// The software device's library file. Empty: the one beside the broker's own library.
   std::filesystem::path software_device{};
@@ -59,9 +59,10 @@ struct BrokerOptions {
   /// longer is hung. The limit also applies to every call that frees or unloads something: if the
   /// driver waits longer, for anybody's work, the broker postpones the call until that work ends.
   /// And it applies to every call that makes a context or loads a module, and to a thread's wait
-  /// for its way into a lease: they then end with an error. So do calls that load a library while
-  /// the constructors or destructors of another one run, and calls of a plug-in while another
-  /// thread is inside such a call of the same library. Zero: no limit. It must not be negative.
+  /// for its way into a lease: they then end with an error. The same holds for calls that load a
+  /// library while the constructors or destructors of another library run, and for calls of a
+  /// plug-in while another thread is inside such a call of the same library. Zero: no limit. It
+  /// must not be negative.
   std::chrono::milliseconds end_timeout{2000};
   /// What the host's users decide for plug-ins.
   Policy policy;
@@ -89,9 +90,9 @@ struct BrokerOptions {
 /// A call leaves the calling thread's context as it was, also when it throws.
 class CTXB_API Broker {
  public:
-  /// Loads a driver and initialises it. It creates nothing on a device. It waits for the system's
-  /// loader without a limit, as dlopen does, while constructors or destructors of any library run
-  /// on another thread.
+  /// Loads a driver and initialises it. It creates nothing on a device. While constructors or
+  /// destructors of any library run on another thread, it waits for the system's loader without a
+  /// limit, as dlopen does.
   ///
   /// @return the open broker. The calling thread is its main thread.
   /// @throws Error  `invalid_argument`, which names the option; `driver_choice`, `no_driver`,
@@ -134,7 +135,7 @@ class CTXB_API Broker {
 
   /// Loads a plug-in library, calls its init and checks its descriptors. If a static constructor
   /// throws, the process ends (std::terminate) with the library's name; a scan finds such a library
-  /// beforehand. While another library is loaded, it waits as Tenant::adopt does.
+  /// beforehand. While another library is being loaded, it waits as Tenant::adopt does.
   ///
   /// @param path  the library's file. If it is loaded already, the call returns another handle of
   ///              it.
@@ -147,10 +148,9 @@ class CTXB_API Broker {
   /// does that too. The shield stays up until close. Thread-safe.
   ///
   /// @param device  CUDA device ordinal.
-  /// @throws Error  `no_device`, `driver_call`, `out_of_memory`, `context_lost`;
-  /// `lease_unavailable`
-  ///                when the driver waits for work that does not end within
-  ///                BrokerOptions::end_timeout; `wrong_state` without a driver.
+  /// @throws Error  `no_device`, `driver_call`, `out_of_memory`, `context_lost`; `wrong_state`
+  ///                without a driver; `lease_unavailable` when the driver waits for work that does
+  ///                not end within BrokerOptions::end_timeout.
   void use_device(int device);
 
   /// Tells whether a device's primary context is protected. It creates nothing on the device.
@@ -175,14 +175,15 @@ class CTXB_API Broker {
 
   /// Opens a tenant, for example for a library of a plug-in format that the broker does not know.
   /// The gate remembers each tenant until the process ends, which takes about 1 KB of host memory,
-  /// and about 4 KB if the tenant adopts a library. Most of that is the counters of its guarded
-  /// calls. Changes of the libraries themselves keep no more memory.
+  /// and about 4 KB if the tenant adopts a library. The counters of its guarded calls take most of
+  /// that. Changes of the libraries themselves take no more memory.
   ///
   /// @param name     what records and reports call it, and the id under which the policy knows it.
   ///                 A policy file takes only names that look like an id: "com.example.painter".
   /// @param options  its lease and limits.
-  /// @throws Error  `invalid_argument` for an empty name, for "host", which stands for all code
-  ///                of no tenant, or an unknown lease kind; `wrong_state` without a driver.
+  /// @throws Error  `invalid_argument` for an empty name, an unknown lease kind, or the name
+  ///                "host", which stands for all code that belongs to no tenant; `wrong_state`
+  ///                without a driver.
   [[nodiscard]] Tenant open_tenant(std::string name, const TenantOptions& options = {});
 
   /// Returns a handle of the host's own tenant, for the host's own CUDA code. BrokerOptions::host
@@ -241,18 +242,18 @@ class CTXB_API Broker {
   /// idle or once per block. It is cheap when there is nothing to do. Other threads can run graphs
   /// meanwhile. Never call it from inside a plug-in.
   ///
-  /// It may run beside jobs. An instance is told of a loss between two jobs only. It waits for no
-  /// plug-in: while another thread activates one of a library, as a graph does after a loss, the
-  /// plug-ins of that library are left to the next poll.
+  /// It may run beside jobs. An instance is told of a loss between two jobs only. The call does not
+  /// wait for plug-ins: while another thread activates a plug-in, as a graph does after a loss, the
+  /// plug-ins of the same library are left to the next poll.
   ///
   /// It tells plug-ins (context_lost) and tenants (TenantOptions::on_loss) about lost leases, calls
   /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts
-  /// that were lost and that nothing can use any more. It asks the driver whether CUDA has ended in
-  /// the process, unless jobs run, which find that themselves. Exceptions of TenantOptions::on_loss
-  /// pass.
+  /// that were lost and that nothing can use any more. It also checks with the driver whether CUDA
+  /// has ended in the process. It does not check while jobs run, because jobs find that themselves.
+  /// Exceptions of TenantOptions::on_loss pass.
   void poll();
 
-  /// What every tenant used so far and holds now. It waits for no plug-in.
+  /// Returns what every tenant used so far and holds now. It does not wait for plug-ins.
   [[nodiscard]] BrokerMetrics metrics() const;
 
   /// Begins to record the timeline. A process has one timeline, which holds the work of all its

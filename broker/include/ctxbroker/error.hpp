@@ -28,7 +28,7 @@ enum class ErrorKind {
   plugin_not_found,  ///< There is no library or no plug-in of that name.
   /// The system's loader refused the library, and the text is the loader's own. Or the library
   /// cannot become the tenant's, and the text says why. Or a constructor or destructor of another
-  /// library keeps the loader; the text names that library if the broker loaded it.
+  /// library holds up the loader; the text names that library if the broker loads it.
   plugin_load,
   plugin_entry,       ///< The library is not a ctxbroker plug-in, or its entry is malformed.
   plugin_version,     ///< The library was built for another major version of the plug-in ABI.

@@ -160,9 +160,9 @@ typedef struct ctxb_broker_options {
   const ctxb_tenant_options* host; /**< What the host's own tenant gets. May be null. */
 } ctxb_broker_options;
 
-/** Loads a driver, initialises it and opens a broker. It creates nothing on a device. It waits for
- * the system's loader without a limit, as dlopen does, while constructors or destructors of any
- * library run on another thread.
+/** Loads a driver, initialises it and opens a broker. It creates nothing on a device. While
+ * constructors or destructors of any library run on another thread, it waits for the system's
+ * loader without a limit, as dlopen does.
  *
  * @param options  may be null.
  * @param broker   gets the broker, which ctxb_broker_close ends.
@@ -220,8 +220,8 @@ CTXB_EXPORT ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t de
  * does that too. [any]
  *
  * @return CTXB_ERROR_UNAVAILABLE when there is no such device, or when the driver waits for work
- * that does not end in time; CTXB_ERROR_DRIVER, CTXB_ERROR_OUT_OF_DEVICE_MEMORY,
- *         CTXB_ERROR_CONTEXT_LOST. */
+ *         that does not end within ctxb_broker_options.end_timeout_ms; CTXB_ERROR_DRIVER,
+ *         CTXB_ERROR_OUT_OF_DEVICE_MEMORY, CTXB_ERROR_CONTEXT_LOST. */
 CTXB_EXPORT ctxb_status ctxb_broker_use_device(ctxb_broker* broker, int32_t device);
 
 #define CTXB_GATE_NONE 0          /**< There is no gate. */
@@ -309,8 +309,8 @@ CTXB_EXPORT ctxb_status ctxb_broker_send_timeline(ctxb_broker* broker, ctxb_text
 
 /** Opens a tenant.
  *
- * @param name     what records call it, and the id under which a policy knows it. Not empty, and
- * not "host", which stands for all code of no tenant.
+ * @param name     what records call it, and the id under which a policy knows it. It must not be
+ *                 empty, or "host", which stands for all code that belongs to no tenant.
  * @param options  may be null.
  * @param tenant   gets the tenant, which ctxb_tenant_close ends. */
 CTXB_EXPORT ctxb_status ctxb_tenant_open(ctxb_broker* broker, const char* name,
@@ -364,8 +364,8 @@ typedef struct ctxb_lease_info {
 CTXB_EXPORT ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device,
                                           ctxb_lease_info* info);
 
-/** Tells the broker what a driver call of the tenant's own code returned. The broker sees only its
- * own calls, and guarded calls of the tenant's libraries. [any]
+/** Tells the broker what a driver call of the tenant's own code returned. Otherwise, the
+ * broker sees only its own calls, and guarded calls of the tenant's libraries. [any]
  *
  * @param driver_status  a CUresult.
  * @return the lease's CTXB_STATE_*; CTXB_STATE_LOST when there is no lease. */
@@ -397,8 +397,8 @@ CTXB_EXPORT ctxb_status ctxb_tenant_enable_peer_access(ctxb_tenant* tenant, int3
  * @param library  gets the library. It belongs to the tenant.
  * @return CTXB_ERROR_UNAVAILABLE for a file that is not there; CTXB_ERROR when the system's loader
  *         refuses it, a pattern of a policy gives it to another tenant, or it serves the whole
- *         process, as the C library and the driver do. A library that another tenant uses too is
- *         loaded and belongs to neither; a record says so. */
+ *         process, as the C library and the driver do. If another tenant uses the library too, the
+ *         call succeeds, the library belongs to neither, and a record says so. */
 CTXB_EXPORT ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path,
                                           ctxb_library** library);
 
@@ -412,8 +412,9 @@ CTXB_EXPORT ctxb_status ctxb_tenant_adopt(ctxb_tenant* tenant, const char* path,
 CTXB_EXPORT ctxb_status ctxb_tenant_adopt_with(ctxb_tenant* tenant, const char* path,
                                                uint32_t flags, ctxb_library** library);
 /** Returns the address of an exported symbol, or null when there is none. ctxb_last_error tells why
- * if the library is dead, or library or name is null. It waits for the system's loader without a
- * limit, as dlsym does, while constructors or destructors of any library run on another thread. */
+ * if the library is dead, or library or name is null. While constructors or destructors of any
+ * library run on another thread, it waits for the system's loader without a limit, as dlsym
+ * does. */
 CTXB_EXPORT void* ctxb_library_symbol(const ctxb_library* library, const char* name);
 
 /** Creates a stream that does not synchronise with the default stream. The tenant holds it until

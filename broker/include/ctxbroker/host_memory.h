@@ -24,7 +24,7 @@ CTXB_EXPORT ctxb_status ctxb_tenant_allocate(ctxb_tenant* tenant, int32_t device
  * back when that work ends, and counts as held until then.
  *
  * @return CTXB_ERROR_INVALID_ARGUMENT when the tenant does not hold it; CTXB_ERROR_DRIVER when the
- *         driver refuses to free it, and the tenant still holds it. */
+ *         driver refuses to free it. The tenant then still holds it. */
 CTXB_EXPORT ctxb_status ctxb_tenant_release(ctxb_tenant* tenant, uint64_t address);
 /** Returns the bytes of device memory from ctxb_tenant_allocate and ctxb_tenant_allocate_shareable
  * that were not given back; 0 for null. [any] */

@@ -232,8 +232,8 @@ CTXB_EXPORT ctxb_status ctxb_instance_activate(ctxb_instance* instance,
                                                const ctxb_activation_sizes* sizes);
 /** Waits for the plug-in's work, at most ctxb_broker_options.end_timeout_ms, and lets the plug-in
  * give back what it took. It does nothing when the instance is not active. The graphs of this
- * activation can then only be destroyed. The instance stays active, and a record says why, if
- * another thread is still inside a call of the library after that time. */
+ * activation can then only be destroyed. If another thread is still inside a call of the library
+ * after that time, the instance stays active, and a record says why. */
 CTXB_EXPORT ctxb_status ctxb_instance_deactivate(ctxb_instance* instance);
 /** Returns 1 when the instance is active, else 0; 0 for null. [any] */
 CTXB_EXPORT uint32_t ctxb_instance_is_active(const ctxb_instance* instance);

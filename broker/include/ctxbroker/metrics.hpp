@@ -92,8 +92,8 @@ struct TenantMetrics {
 /// Resources that the broker could not free yet: the driver would have waited for hung work, or a
 /// thread outside of all guards still has the context current. The broker frees them when that work
 /// ends, or at a Broker::poll after the thread has left the context. Until then their bytes count
-/// as held. The list also has what the driver refused to free when a tenant or an activation ended;
-/// Broker::poll and Broker::close try that again.
+/// as held. The list also has resources that the driver refused to free when a tenant or an
+/// activation ended. Broker::poll and Broker::close try to free them again.
 struct PutOffMetrics {
   TenantId tenant;          ///< The tenant that held them.
   std::string tenant_name;  ///< The tenant's name.
@@ -111,12 +111,12 @@ struct LibraryMetrics {
   std::string pattern;      ///< LibraryPattern::match of the pattern.
 };
 
-/// A pattern of the policy that matches only libraries that earlier patterns took; see
+/// A pattern of the policy that matched only libraries that earlier patterns had taken; see
 /// LibraryPattern.
 struct LatePattern {
   std::string pattern;      ///< LibraryPattern::match.
   std::string tenant_name;  ///< LibraryPattern::tenant.
-  std::string taken_by;     ///< LibraryPattern::match of the pattern that took the first of them.
+  std::string taken_by;     ///< LibraryPattern::match of the pattern that took the first one.
   std::string taken_for;    ///< LibraryPattern::tenant of that pattern.
 };
 
@@ -135,12 +135,12 @@ struct BrokerMetrics {
   std::vector<TenantMetrics> tenants;       ///< In the order of their ids, the host first.
   std::vector<PutOffMetrics> put_off{};     ///< Usually empty.
   std::vector<LibraryMetrics> libraries{};  ///< In the order of their paths.
-  /// The patterns of the policy that have matched no library so far. Those with the tenant "*"
-  /// match libraries of packages that use CUDA, and no others. The program, what serves the whole
-  /// process, such as the C library and the driver, and what another broker's patterns took do not
-  /// count.
+  /// The patterns of the policy that have matched no library so far. Patterns with the tenant "*"
+  /// match only libraries of packages that use CUDA. These do not count as matches: the program,
+  /// libraries that serve the whole process, such as the C library and the driver, and libraries
+  /// that another broker's patterns took.
   std::vector<std::string> unmatched_patterns{};
-  /// The patterns that have matched libraries, but none that no earlier pattern took.
+  /// The patterns that have matched only libraries that earlier patterns had taken.
   std::vector<LatePattern> late_patterns{};
   std::vector<RefusedCalls> refused{};  ///< In the order of the functions. Usually empty.
 };

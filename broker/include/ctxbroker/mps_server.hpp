@@ -21,9 +21,9 @@ class MpsKeeper;
 struct MpsServerOptions {
   /// NVIDIA's control program. A name without a folder is looked up in PATH.
   std::filesystem::path program{"nvidia-cuda-mps-control"};
-  /// Where the server's own folder is made. Empty: TMPDIR, or /tmp. While a broker is open, TMPDIR
-  /// and PATH are as they were when the first one was opened. The absolute path may have at most 57
-  /// bytes, because a socket's path cannot be long.
+  /// Where the server's own folder is made. Empty: TMPDIR, or /tmp. The absolute path may have at
+  /// most 57 bytes, because a socket's path cannot be long. While a broker is open, TMPDIR and PATH
+  /// count as they were when the first one was opened.
   std::filesystem::path folder{};
   std::chrono::milliseconds start_timeout{10'000};  ///< For the server, until it takes commands.
 };

@@ -63,10 +63,11 @@ struct ActivationSizes {
 /// records that, and keeps what the call uses until Broker::poll or Broker::close finds that the
 /// thread has left.
 ///
-/// Plug-ins of one library are called by one thread at a time, but for their jobs. While a graph
-/// activates one of them again after a loss, calls that lead to another one wait, at most
-/// BrokerOptions::end_timeout. They then throw `wrong_state`, and name what still runs. The
-/// destructor records it, and Broker::poll or Broker::close ends the instance later.
+/// One thread at a time calls the plug-ins of one library, except for their jobs. While a graph
+/// activates one of them again after a loss, other calls into plug-ins of the library wait, at most
+/// for BrokerOptions::end_timeout. Then they throw `wrong_state`, and the text names the function
+/// that still runs. The destructor makes a record instead, and Broker::poll or Broker::close ends
+/// the instance later.
 ///
 /// Threads: call it on the thread that opened the broker, or serialise the calls with it. Do not
 /// call it while a graph runs a job of this instance. Functions that say that they are thread-safe

@@ -43,16 +43,17 @@ struct PluginPolicy {
 /// meets them, whether the program links them or some code opens them. They need no Tenant::adopt.
 /// The calls of a library that no pattern matches count as its caller's.
 ///
-/// A policy from JSON and one that the host fills in are checked alike. Broker::open refuses
-/// (`invalid_argument`) a pattern that can match nothing, and a tenant's name that is not allowed.
+/// The same rules hold for a policy from JSON and for one that the host fills in. Broker::open
+/// refuses (`invalid_argument`) a pattern that can match no library, and a tenant's name that is
+/// not allowed.
 struct LibraryPattern {
   /// A pattern for the library's whole real path: `*` stands for any text, with slashes too, `?`
-  /// for one character, and `[abc]` for one of these characters.
-  /// It begins with `/`, `*`, `?` or `[`.
+  /// for one character, and `[abc]` for one of these characters. The pattern begins with `/`, `*`,
+  /// `?` or `[`.
   std::string match;
   /// The tenant's name: "com.example.blur". It consists of letters, digits, `-`, `_` and `.`, and
-  /// is not "host", which stands for all code of no tenant. Policy::by_id has the tenant's lease
-  /// and limits under this name.
+  /// is not "host", which stands for all code that belongs to no tenant. Policy::by_id has the
+  /// tenant's lease and limits under this name.
   ///
   /// "*" makes each package a tenant, named after the package, when one of its libraries uses CUDA.
   /// A package is a folder below `site-packages` or `dist-packages`, a plug-in in the folder

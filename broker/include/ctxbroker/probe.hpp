@@ -77,7 +77,7 @@ struct ProbeOptions {
   std::chrono::milliseconds deadline{30'000};  ///< A process that takes longer is killed.
   bool again = false;                          ///< Ignores cached results and measures again.
   /// Empty: $XDG_CACHE_HOME/ctxbroker, or ~/.cache/ctxbroker. While a broker is open, the variables
-  /// are as they were when the first one was opened.
+  /// count as they were when the first one was opened.
   std::filesystem::path cache_folder;
 };
 

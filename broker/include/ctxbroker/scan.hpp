@@ -41,7 +41,7 @@ struct ScanProgress {
 /// CTXBROKER_PLUGIN_PATH, nor HOME, nor those of the cache. Files and folders into which everybody
 /// may write are then refused.
 ///
-/// While a broker is open, the variables are as they were when the first one was opened, so a
+/// While a broker is open, the variables count as they were when the first one was opened. So a
 /// plug-in cannot change them.
 struct ScanOptions {
   /// Folders to search first, such as those of a command-line option. A folder that is not there is
@@ -162,7 +162,7 @@ struct CTXB_API ScanResult {
 ///
 /// @throws Error  `invalid_argument`, which names the option. Whatever else goes wrong is a state
 ///                of a library or a note.
-/// Thread-safe. While no broker is open, no thread may change the environment meanwhile.
+/// Thread-safe. If no broker is open, no thread may change the environment during the call.
 [[nodiscard]] CTXB_API ScanResult scan(const ScanOptions& options = {});
 
 /// Enables or disables a library for this user. The next scan takes it into account.

@@ -44,8 +44,9 @@ struct TenantOptions {
   /// gave to the driver, at most BrokerOptions::end_timeout. If the driver may still call the code
   /// after that, the libraries stay in the process, and a record with the topic "tenant" says why.
   /// The broker knows of such functions only with the gate.
-  /// They also stay, with a strike, if a signal's handler or a thread of theirs is left, and
-  /// without one if the constructors or destructors of another library run longer than that limit.
+  /// They also stay, with a strike, if a signal's handler or a thread of theirs is left. They stay
+  /// without a strike if the constructors or destructors of another library run longer than that
+  /// limit.
   bool unload_at_close = false;
   /// Device memory, in bytes, that the tenant's code may hold through its own driver calls. Beyond
   /// that, its calls return CUDA_ERROR_OUT_OF_MEMORY. This needs the gate. 0: the policy's limit,
@@ -75,8 +76,8 @@ class CTXB_API AdoptedLibrary {
   [[nodiscard]] const std::filesystem::path& path() const& noexcept;
   [[nodiscard]] std::filesystem::path path() && { return path(); }
 
-  /// Finds an exported function or variable. It waits for the system's loader without a limit, as
-  /// dlsym does, while constructors or destructors of any library run on another thread.
+  /// Finds an exported function or variable. While constructors or destructors of any library run
+  /// on another thread, it waits for the system's loader without a limit, as dlsym does.
   ///
   /// @param name  the symbol's name, mangled for C++.
   /// @return its address, or null when the library exports no such name. Thread-safe until the
@@ -122,23 +123,24 @@ class CTXB_API Tenant {
   ///
   /// The library's constructors run inside a guard, with no context current. By default, all
   /// symbols that it needs are resolved now, and its own symbols are not visible to other
-  /// libraries. One library loads at a time: while the constructors or destructors of another one
-  /// run on another thread, whoever loads or unloads that one, the call waits, at most
-  /// BrokerOptions::end_timeout. A constructor that begins after the loader was found free can
-  /// still make it wait longer. Do not call it in the constructor of a library that something else
-  /// than the broker loads: if another thread loads one meanwhile, this waits until that limit.
+  /// libraries. One library loads at a time. While the constructors or destructors of another
+  /// library run on another thread, the call waits, at most for BrokerOptions::end_timeout. It does
+  /// not matter which code loads or unloads that library. If a constructor begins after the call
+  /// has found the loader free, the call can wait longer. Do not call adopt in the constructor of a
+  /// library that other code than the broker loads: if another thread loads a library meanwhile,
+  /// adopt waits until that limit.
   ///
   /// A library that is in the process already becomes the tenant's too, with the libraries that
   /// came with it and that nothing else needs. What it made with CUDA before stays the host's. If
-  /// another tenant uses the library, adopt succeeds: the library can be used, but it belongs to
-  /// neither, so that its calls are the guarded tenant's inside a guard, and the host's on its own
-  /// threads. A record with the topic "gate" says which of these happened.
+  /// another tenant uses the library, adopt succeeds, but the library belongs to neither. Inside a
+  /// guard, its calls count as the guarded tenant's. On its own threads, they count as the host's.
+  /// A record with the topic "gate" says which of these happened.
   ///
-  /// adopt throws if the library cannot become the tenant's: a pattern of a policy
-  /// (Policy::libraries), also of another broker, gives it to another tenant, or it serves the
-  /// whole process, as the C library and the driver do. The library is then loaded only if it was
-  /// in the process before, or if its constructors left something that leads into it. Without the
-  /// gate, only the patterns of this broker's policy count.
+  /// adopt throws if the library cannot become the tenant's. This is so if a pattern of this or
+  /// another broker's policy (Policy::libraries) gives it to another tenant, or if it serves the
+  /// whole process, as the C library and the driver do. After the exception, the library is in the
+  /// process only if it was there before, or if its constructors left something that leads into
+  /// it. Without the gate, only the patterns of this broker's policy count.
   ///
   /// A record with the topic "plugin" names libraries that this one needs and of which the process
   /// has another version.
@@ -149,11 +151,11 @@ class CTXB_API Tenant {
   /// @param library  the file.
   /// @param options  how to load it.
   /// @return a handle of the library, which the tenant holds until close.
-  /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load`, with the system
-  ///                loader's own text, or with the reason why the library cannot become the
-  ///                tenant's, or after the limit, with the name of the other library if the
-  ///                broker loads it;
-  ///                `wrong_state` after close.
+  /// @throws Error  `plugin_not_found` when there is no such file; `plugin_load` when the system's
+  ///                loader refuses the library, the library cannot become the tenant's, or another
+  ///                library holds up the loader until the limit (the text is the loader's own, says
+  ///                why, or names the other library if the broker loads it); `wrong_state` after
+  ///                close.
   AdoptedLibrary adopt(const std::filesystem::path& library, const AdoptOptions& options = {});
 
   /// Returns the lease on a device, and creates it at the first use.
@@ -173,8 +175,8 @@ class CTXB_API Tenant {
   template <typename Function>
   decltype(auto) run(int device, Function&& function);
 
-  /// Tells the broker what a driver call of the tenant's own code returned. The broker sees only
-  /// its own calls, and guarded calls of the tenant's libraries.
+  /// Tells the broker what a driver call of the tenant's own code returned. Otherwise, the
+  /// broker sees only its own calls, and guarded calls of the tenant's libraries.
   ///
   /// If the status is a fault, every lease of the process is `ended`. If it says that the context
   /// was destroyed, this lease is `lost`. Any other status changes nothing.

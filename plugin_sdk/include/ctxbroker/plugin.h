@@ -26,9 +26,9 @@
  *   activate again if it can give another context.
  *
  * TAGS, in the last line above every function
- *   thread:  [main]   the host's main thread, or another one; of one library, one thread at a time.
- *                     Only on_main_thread, latency, tail, to_text and from_text may be called while
- *                     process runs
+ *   thread:  [main]   the host's main thread, or another thread, but only one thread at a time for
+ *                     all plug-ins of a library. Only on_main_thread, latency, tail, to_text and
+ *                     from_text may be called while process runs
  *            [render] one thread at a time per instance; may wait for memory, must not wait for I/O
  *            [audio]  as [render], and real-time: no lock, no allocation, no system call that waits
  *            [any]    any thread, several at once
