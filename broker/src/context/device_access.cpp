@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "context/ownership.hpp"
 #include "driver/driver_error.hpp"
 
 namespace ctxbroker::detail {
@@ -13,6 +14,7 @@ void ProcessFault::report_status(CUresult status, const DriverTable& driver, int
   CUresult none = CUDA_SUCCESS;
   const bool first = status_.compare_exchange_strong(none, status, std::memory_order_acq_rel);
   if (!first) return;
+  ownership_changed();
   tenant.log(Severity::error, "fault", [&] {
     return "CUDA has ended in this process: " + status_text(driver, status) + ", seen on device " +
            std::to_string(device) +

@@ -390,11 +390,13 @@ void Lease::hang_behind(CUstream stream) noexcept {
   for (Phase before : {Phase::ready, Phase::given_up}) {
     if (phase_.compare_exchange_strong(before, Phase::behind, std::memory_order_acq_rel)) break;
   }
+  ownership_changed();
   put_off_until_done(stream);
 }
 
 void Lease::hang(CUstream stream) noexcept {
   const bool known = phase_.exchange(Phase::hung, std::memory_order_acq_rel) == Phase::hung;
+  ownership_changed();
   put_off_until_done(stream);
   if (known) return;
   tenant_->hung.refuse(device_.ordinal());
@@ -411,6 +413,7 @@ void Lease::hang(CUstream stream) noexcept {
 
 void Lease::leave_for_good() noexcept {
   phase_.store(Phase::left, std::memory_order_release);
+  ownership_changed();
   tenant_->hung.refuse(device_.ordinal());
   device_.keep_primary();
 }

@@ -110,6 +110,10 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // Ends the context, or puts that off while work hangs. Call it after the users are closed for
   // good; otherwise the destructor does it.
   void end() noexcept;
+  // Returns whether nobody can destroy its primary context past the gate. A private lease has none.
+  bool is_shielded() const noexcept {
+    return kind() == LeaseKind::private_own || device_.primary_is_shielded(primary_generation_);
+  }
   bool is_over() const noexcept { return over_.load(std::memory_order_acquire); }  // end was called
 
   // Returns whether work in its context can be waited for: the context still exists, and nothing in

@@ -6,9 +6,10 @@
 
 namespace ctxbroker::detail {
 
-// Rises when a stream, an event or an executable graph stops being somebody's, when a context ends
-// with all that was made in it, and when a tenant closes or has released a primary context. What
-// was found out about whose a thing is, and which lease a handle stands for, holds until then.
+// Rises when a stream, an event or an executable graph stops being somebody's, when a lease is lost
+// or hung, when CUDA ends in the process, and when a tenant closes or has released a primary
+// context. What was found out about whose a thing is, and which lease a handle stands for, holds
+// until then.
 inline constinit std::atomic<std::uint64_t> ownership_changes{0};
 inline void ownership_changed() noexcept {
   ownership_changes.fetch_add(1, std::memory_order_acq_rel);

@@ -45,8 +45,10 @@ class PrimaryContext {
   // the driver about the device, never about a handle that may be dead; it does not notice when
   // somebody destroys and makes the context again between two questions.
   bool is_current(std::uint64_t generation) noexcept {
-    return shielded_generation_.load(std::memory_order_acquire) == generation ||
-           ask_if_current(generation);
+    return is_shielded(generation) || ask_if_current(generation);
+  }
+  bool is_shielded(std::uint64_t generation) const noexcept {
+    return shielded_generation_.load(std::memory_order_acquire) == generation;
   }
   // Records that somebody destroyed that generation.
   void lose(std::uint64_t generation) noexcept;

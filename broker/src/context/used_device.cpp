@@ -191,6 +191,13 @@ std::uint64_t UsedDevice::use(bool private_only) {
 
 void UsedDevice::retain_primary(Lock& lock, Clock::time_point since) {
   primary_.report_users();
+  // This thread may be in the loader, which the driver may need too.
+  if (!HungWork::is_context_ending(ordinal())) {
+    CUcontext retained = nullptr;
+    const CUresult status =
+        unlocked(lock, [&] { return link_.table().primary_retain(&retained, link_.handle()); });
+    return primary_.take(retained, status);
+  }
   const auto apart = std::make_shared<CUcontext>();
   MakeRequest request;
   request.owner = link_.host.lasting_name;

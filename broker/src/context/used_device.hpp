@@ -63,6 +63,9 @@ class UsedDevice : private BusyTenants {
 
   // Returns the generation of the primary context; see PrimaryContext.
   std::uint64_t primary_generation() const noexcept { return primary_.generation(); }
+  bool primary_is_shielded(std::uint64_t generation) const noexcept {
+    return primary_.is_shielded(generation);
+  }
   bool primary_is_current(std::uint64_t generation) noexcept {
     return primary_.is_current(generation);
   }

@@ -115,9 +115,9 @@ void GatedTenant::close() noexcept {
   {
     const std::unique_lock lock(source_lock_);
     source_ = nullptr;
-    ownership_changed();
     main_.store(this, std::memory_order_release);
     open_.store(false, std::memory_order_release);
+    ownership_changed();  // after what it is found out from
     const std::lock_guard views(mutex_);
     primaries_.clear();
     told_ = retained_ = 0;

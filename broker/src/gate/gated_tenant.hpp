@@ -31,6 +31,7 @@ struct TranslatedLease {
   // The context whose memory it uses, and the generation of that.
   CUcontext memory_context = nullptr;
   std::uint64_t memory_generation = 0;
+  bool is_shielded = false;  // see Lease::is_shielded
 };
 
 // One generation of a lease, for what outlives it.

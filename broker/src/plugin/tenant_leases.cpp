@@ -54,8 +54,12 @@ CUresult TenantImpl::lease(int device, TranslatedLease* captured) noexcept {
     if (device < 0 || device >= device_count()) return CUDA_ERROR_INVALID_DEVICE;
     const Lease& mine = lease(device);
     *captured = {
-        mine.target(), mine.kind(), mine.borrowers(), mine.memory_context(),
-        mine.kind() == LeaseKind::private_own ? mine.generation() : mine.primary_generation()};
+        mine.target(),
+        mine.kind(),
+        mine.borrowers(),
+        mine.memory_context(),
+        mine.kind() == LeaseKind::private_own ? mine.generation() : mine.primary_generation(),
+        mine.is_shielded()};
     return CUDA_SUCCESS;
   } catch (const Error& error) {
     // The end of CUDA was said once, and code may ask again and again.

@@ -212,7 +212,10 @@ void TenantImpl::return_to_loader(LibraryImage& library, bool was_here) noexcept
     keep_resident(library.path);
   }
   unload(library);
-  look_for_claimed_code();
+  try {
+    record_code_before_open();  // so that nobody takes what comes to its addresses for the tenant's
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the next look does it
+  }
 }
 
 // The loader serves another thread and would make this one wait, so it is not even told to keep the

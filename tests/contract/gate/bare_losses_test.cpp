@@ -130,6 +130,18 @@ constexpr LeaseKind all_kinds[] = {LeaseKind::shared, LeaseKind::private_own, Le
 INSTANTIATE_TEST_SUITE_P(Kinds, BareLossOfAnyLeaseTest, ::testing::ValuesIn(all_kinds),
                          [](const auto& test) { return name_of(test.param); });
 
+// Code makes the same handle current in every step. The gate must not take that for old news.
+TEST_P(BareLossOfAnyLeaseTest, CallThatMadeTheLostLeaseCurrentMakesTheNextOneCurrent) {
+  Tenant tenant = open("loser", GetParam());
+  const AdoptedLibrary library = adopt(tenant);
+  for (int time = 0; time < 2; ++time) ASSERT_EQ(call(library, "set_only"), CUDA_SUCCESS);
+  const std::uint64_t generation = tenant.lease().generation;
+  broker.force_loss(tenant.id(), 0, "the test wants it");
+  EXPECT_EQ(call(library, "set_only"), CUDA_SUCCESS);
+  EXPECT_EQ(state_of(tenant), LeaseState::ready) << "the call has made it";
+  EXPECT_GT(tenant.lease().generation, generation);
+}
+
 // The host has the lease lost while the tenant's code runs.
 TEST_P(BareLossOfAnyLeaseTest, TenantThatBeginsAnewInItsGuardGetsNoStrike) {
   Tenant tenant = open("loser", GetParam());

@@ -28,8 +28,9 @@ using GetCurrent = DriverFunction<"cuCtxGetCurrent", CUresult(CUcontext*)>;
 // A context that a call is to make current in place of the one that it names.
 struct Translated {
   CUcontext context = nullptr;
-  BorrowClaim claim;  // on the lease of the context, where no guard keeps that alive
-  int device = -1;    // of the lease that the caller means
+  BorrowClaim claim;         // on the lease of the context, where no guard keeps that alive
+  int device = -1;           // of the lease that the caller means
+  bool is_shielded = false;  // the lease
   // The driver has made the context current. `tenant` has asked for it.
   void note_told_to(GatedTenant& tenant) const noexcept {
     if (device >= 0) tenant.note_told(device);
@@ -49,6 +50,7 @@ CUresult own_lease(const Caller& caller, int device, CUcontext asked, Translated
       status = caller.tenant->lease(device, &lease);
     }
     *context = lease.target.context;
+    wanted->is_shielded = lease.is_shielded;
     return status;
   }
   if (status != CUDA_SUCCESS) return status;
@@ -133,9 +135,9 @@ CUresult set_current(CUcontext context) noexcept {
   if (status != CUDA_SUCCESS) return status;
   wanted.note_told_to(*caller.tenant);
   if (before && !caller.guarded) {
-    const bool is_leases = wanted.claim.holds();
+    const bool stays = wanted.claim.holds() && wanted.is_shielded;
     borrow_instead(*before, wanted.context, std::move(wanted.claim));
-    if (is_leases) note_borrowing(wanted.context, call);
+    if (stays) note_borrowing(wanted.context, call);
   }
   return status;
 }
