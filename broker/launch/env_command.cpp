@@ -72,7 +72,7 @@ std::deque<std::string> split(std::string_view text) {
   std::optional<std::string> word;
   char quote = '\0';
   const auto end_word = [&] {
-    if (word) words.push_back(*std::move(word));
+    if (word) words.push_back(*word);
     word.reset();
   };
   for (std::size_t at = 0; at < text.size(); ++at) {

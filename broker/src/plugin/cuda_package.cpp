@@ -215,7 +215,8 @@ Package package_of(const LoadedObject& library, const fs::path& file,
   };
   std::vector<std::pair<const LoadedObject*, fs::path>> line{{&library, file}};
   for (;;) {
-    const auto& [top, path] = line.back();
+    const LoadedObject* const top = line.back().first;
+    const fs::path path = line.back().second;
     fs::path above;
     const auto user = std::find_if(present.begin(), present.end(), [&](const LoadedObject& one) {
       if (!needs(one, *top)) return false;

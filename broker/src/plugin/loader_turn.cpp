@@ -132,7 +132,7 @@ bool is_only_thread() noexcept {
 #endif
 }
 
-Turns& loader_turns() noexcept {
+Turns& loader_turns() {
   static auto* const one = new Turns;  // never ended: used until the process ends
   return *one;
 }
