@@ -153,6 +153,7 @@ void WorkingHost::end() {
     plugin.instance.reset();
     plugin.loaded.reset();
   }
+  attempt("poll", [&] { broker_->poll(); });  // it tries again what the driver refused to free
   // Every stream, event, module and allocation keeps its lease.
   if (!broker_->leases().empty()) left_.push_back("something of a lease");
   attempt("close", [&] { broker_->close(); });
