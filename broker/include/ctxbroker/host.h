@@ -364,7 +364,7 @@ typedef struct ctxb_lease_info {
 CTXB_EXPORT ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device,
                                           ctxb_lease_info* info);
 
-/** Tells the broker what a driver call of the tenant's own code returned. Otherwise, the
+/** Tells the broker the status that the tenant's code got from a driver call. By itself, the
  * broker sees only its own calls, and guarded calls of the tenant's libraries. [any]
  *
  * @param driver_status  a CUresult.

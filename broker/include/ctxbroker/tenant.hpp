@@ -175,7 +175,7 @@ class CTXB_API Tenant {
   template <typename Function>
   decltype(auto) run(int device, Function&& function);
 
-  /// Tells the broker what a driver call of the tenant's own code returned. Otherwise, the
+  /// Tells the broker the status that the tenant's code got from a driver call. By itself, the
   /// broker sees only its own calls, and guarded calls of the tenant's libraries.
   ///
   /// If the status is a fault, every lease of the process is `ended`. If it says that the context

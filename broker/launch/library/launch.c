@@ -152,8 +152,8 @@ __attribute__((constructor)) static void prepare(void) {
   if (start.settings != NULL && !is_covered()) leave_environment();
 }
 
-/* For a broker that the program opens itself. Null: this is no run, or one that does not cover the
- * process. */
+/* Returns the settings of the run, for a broker that the program opens itself. Null: ctxb-run did
+ * not start the program, or does not cover this process. */
 __attribute__((visibility("default"))) const char* ctxb_run_settings(void);
 const char* ctxb_run_settings(void) {
   prepare();

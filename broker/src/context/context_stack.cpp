@@ -15,7 +15,7 @@ CUresult pop(const DriverTable& driver, CUcontext* popped) noexcept {
   return status == CUDA_SUCCESS || empty ? status : driver.ctx_pop(popped);
 }
 
-// Pops until the stack is empty, however deep it is, because whoever pushes can push on and on.
+// Pops until the stack is empty. There is no limit, because code can push any number of contexts.
 // `keep(context)` says whether to go on.
 template <typename Keep>
 CUresult pop_all(const DriverTable& driver, Keep&& keep) noexcept {

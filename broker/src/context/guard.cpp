@@ -113,7 +113,7 @@ CUresult clear_stack(Frame& frame) noexcept {
   Frame* const pushed = pushed_from(&frame);
   const bool on_top = pushed != nullptr && (pushed->undisturbed || pushed->under != nullptr);
   const DriverTable& driver = *frame.target.driver;
-  // What is below the frame's context belongs to the thread, and is no damage.
+  // Contexts below the frame's one belong to the thread, and are no damage.
   const Emptied left =
       on_top ? empty_stack_to(driver, pushed->target.context, std::exchange(pushed->under, nullptr),
                               pushed->extras().taken)

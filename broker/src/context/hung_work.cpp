@@ -92,8 +92,9 @@ void HungWork::update() noexcept {
   hung_.store(!markers_.empty(), std::memory_order_release);
   // Nobody looks at the work of a family that is abandoned.
   const bool counts = !abandoned_ && is_hung_here();
-  if (counts != counted_)
+  if (counts != counted_) {
     of_device(hung_on_devices, device_).fetch_add(counts ? 1 : -1, std::memory_order_acq_rel);
+  }
   counted_ = counts;
   done_.notify_all();  // whoever waits for an ending, or for the end of hung work, looks again
   const bool any = blocked_ || left_ != 0 || !markers_.empty();

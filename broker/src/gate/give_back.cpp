@@ -150,7 +150,7 @@ LeftThing end_left(GatedTenant& tenant, bool resident, const Holding& holding) n
   const bool is_gone = holding.ended ||  // an earlier tenant's end was its own
                        (kind == Kind::graph_memory && !may_be_allocated(tenant, holding.handle));
   if (is_gone) stop_counting(holding);
-  // It is nobody's any more. Its handle may be another graph's as soon as it has ended.
+  // As soon as it has ended, the driver may give its handle to another graph.
   if (kind == Kind::graph || kind == Kind::graph_exec) {
     forget_graph_memory(kind, holding.handle);  // what it allocates was freed before it
     if (kind == Kind::graph_exec) take_exec_functions(holding.handle);

@@ -6,8 +6,8 @@
 
 namespace ctxbroker::detail {
 
-// A destroyed context is no news of the current one if the call named a thing of another context.
-// So the driver is asked.
+// The call may have named a thing of another context, which was destroyed. So the driver is asked
+// about the current one.
 void report_failure(CUresult status, const void* from) noexcept {
   if (!loses_context(status)) return;
   thread_state.called_from = from;  // the rule may have led to other calls

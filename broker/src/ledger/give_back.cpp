@@ -79,7 +79,7 @@ LeftThing end_left_in_lease(const Holding& holding) noexcept {
   return {stays(holding, *status) ? Fate::refused : Fate::ended, *status};
 }
 
-// What ends with its context: that may have ended by now.
+// Returns whether it has ended with its lease, because it lived in a context that ended with that.
 bool ends_with_lease(const Holding& holding) noexcept {
   const Home home = home_of(holding);
   return holding.lease->is_over() &&
