@@ -196,7 +196,7 @@ class Tenant:
             )
 
     def report_status(self, driver_status: int, device: Optional[int] = None) -> str:
-        """Tells the broker what a driver call of the tenant's own code returned, as a CUresult.
+        """Tells the broker the status (a CUresult) that the tenant's code got from a driver call.
 
         Returns the lease's state: "ready", "lost", "ended" or "hung".
         """
