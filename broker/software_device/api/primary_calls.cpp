@@ -79,8 +79,8 @@ CTXB_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int
 CTXB_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   CTXB_COUNT_CALL();
   return initialised([&] {
+    check_value(flags != nullptr && active != nullptr);  // first, as in NVIDIA's driver
     Device& found = find_device(device);
-    check_value(flags != nullptr && active != nullptr);
     Device::PrimaryState state = found.primary_state();
     *flags = state.flags;
     *active = state.active;

@@ -404,7 +404,7 @@ TEST_P(OpenMpTest, ThreadsOfASharedPoolAreRefusedWhatBelongsToAnotherTenant) {
   const AdoptedLibrary of_second = second.adopt(test_library("openmp_twin"));
   CUcontext context = nullptr;
   CUdeviceptr memory[threads] = {};
-  auto* const take = symbol<int(CUcontext*, CUdeviceptr*)>(of_second, "take");
+  auto* const take = symbol<int(CUcontext*, CUdeviceptr*)>(of_second, "take_for_threads");
   ASSERT_EQ(second.run(0, [&] { return take(&context, memory); }), CUDA_SUCCESS);
   const auto work_with = [&](Tenant& tenant, const AdoptedLibrary& library) {
     return tenant.run(0, [&] { return symbol<Work>(library, "work_with")(context, memory); });

@@ -159,14 +159,15 @@ TEST_P(ClaimedLibrariesTest, FirstPatternThatMatchesCounts) {
 }
 
 TEST_P(ClaimedLibrariesTest, PatternWhoseLibrariesAreTakenIsLateUntilItGetsOne) {
-  const Copy file("attacks_dlsym"), second("attacks_dlsym");
-  open_with({{in_folder_of(file), owner}, {"*/attacks_dlsym.so", other}});
+  const Copy file("attacks_dlsym", "late"), second("attacks_dlsym", "late");
+  const std::string both = "*/late/attacks_dlsym.so";  // other tests leave one elsewhere
+  open_with({{in_folder_of(file), owner}, {both, other}});
   const HostsLibrary library(file.path());
   ASSERT_NE(library.allocate(64), 0U);
   EXPECT_THAT(broker.metrics().unmatched_patterns, IsEmpty());
   const auto late = broker.metrics().late_patterns;
   ASSERT_EQ(late.size(), 1U);
-  EXPECT_EQ(late[0].pattern, "*/attacks_dlsym.so");
+  EXPECT_EQ(late[0].pattern, both);
   EXPECT_EQ(late[0].tenant_name, other);
   EXPECT_EQ(late[0].taken_by, in_folder_of(file));
   EXPECT_EQ(late[0].taken_for, owner);

@@ -13,15 +13,11 @@
 namespace ctxbroker::detail {
 namespace {
 
-// The driver checks the device before all else, and so does this.
+// The driver checks the device before it does anything, and so does this.
 template <typename Use>
 CUresult on_device(GatedTenant& tenant, CUdevice device, Use&& use) {
   if (!tenant.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   return tenant.with_primary(device, std::forward<Use>(use));
-}
-
-CUresult answer_for_null(GatedTenant& tenant, CUdevice device) noexcept {
-  return tenant.has_device(device) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE;
 }
 
 // A program that has the process to itself finds the primary inactive until it retains it, or makes
@@ -38,7 +34,9 @@ CUresult retain(CUcontext* context, CUdevice device) noexcept {
     if (retained == CUDA_SUCCESS) report_retained(device);
     return retained;
   }
-  if (context == nullptr) return answer_for_null(*caller.tenant, device);
+  if (context == nullptr) {
+    return caller.tenant->has_device(device) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE;
+  }
   TranslatedLease lease;
   const CUresult status = caller.tenant->lease(device, &lease);
   if (status != CUDA_SUCCESS) return status;
@@ -99,7 +97,8 @@ using GetState = DriverFunction<"cuDevicePrimaryCtxGetState", CUresult(CUdevice,
 CUresult get_state(CUdevice device, unsigned* flags, int* active) noexcept {
   const Caller caller = enter_rule<GetState>();
   if (caller.tenant == nullptr) return GetState::call(device, flags, active);
-  if (flags == nullptr || active == nullptr) return answer_for_null(*caller.tenant, device);
+  // The driver checks these before the device.
+  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
   unsigned told_flags = 0;
   bool told_active = false;
   const CUresult status = on_device(*caller.tenant, device, [&](const PrimaryView& view) {
