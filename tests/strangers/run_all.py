@@ -17,10 +17,11 @@ from run_jax import PROGRAM as jax
 from run_numba import PROGRAM as numba
 from run_partitions import PROGRAM as partitions
 from run_pytorch import PROGRAM as pytorch
+from run_pytorch_ipc import PROGRAM as pytorch_ipc
 from run_vapoursynth import PROGRAM as vapoursynth
 from run_vspipe import PROGRAM as vspipe
 
-ALL = {one.name: one for one in (vspipe, vapoursynth, pytorch, cupy, jax, numba, partitions, gstreamer)}
+ALL = {one.name: one for one in (vspipe, vapoursynth, pytorch, pytorch_ipc, cupy, jax, numba, partitions, gstreamer)}
 
 
 def main():

@@ -61,6 +61,7 @@ class Program:
     wheels: tuple = ()            # NAME==VERSION, fetched and unpacked beside each other
     site: str = ""                # the folder of those wheels, where several programs share it
     debs: tuple = ()
+    beside_resets: bool = True    # it also runs beside resets
     is_harmed: bool = True        # by resets, without ctxbroker
     why_unharmed: str = ""
     preload: bool = False         # LD_PRELOAD brings the neighbour, else ctypes does
@@ -320,6 +321,7 @@ class Arrangement:
     leases: dict = dataclasses.field(default_factory=dict)  # tenant: its own lease
     shield: bool = False   # under ctxb-run without tenants
     each: bool = False     # under ctxb-run --each
+    memory: str = ""       # "driver" or "pool", for all tenants; "": as --memory says
 
     @property
     def is_protected(self):
@@ -344,6 +346,8 @@ class Run:
     strikes: dict = dataclasses.field(default_factory=dict)
     has_report: bool = False
     losses: list = dataclasses.field(default_factory=list)
+    unused: int = 0                # bytes that the tenants' pools kept at the end
+    records: list = dataclasses.field(default_factory=list)  # texts of the broker's warnings and errors
     last_words: list = dataclasses.field(default_factory=list)
 
     @property
@@ -358,17 +362,20 @@ def broker_options(place, arrangement, folder):
     if arrangement.neighbour and by_pattern:
         tenants = {NEIGHBOUR_TENANT: ("*/" + place.neighbour.name,), **tenants}
     command = ["--report", str(folder / "report.json")] + ["--each"] * arrangement.each
+    policy = {}
+    if (memory := arrangement.memory or place.options.memory) and not arrangement.shield:
+        policy["for_all"] = {"memory": memory}
     if place.options.as_policy and tenants:
-        policy = {"schema": "ctxbroker.policy/1",
-                  "libraries": [{"match": pattern, "tenant": tenant}
-                                for tenant, patterns in tenants.items() for pattern in patterns],
-                  "by_id": {tenant: {"lease": arrangement.lease_of(tenant)} for tenant in tenants}}
-        (folder / "policy.json").write_text(json.dumps(policy, indent=2))
-        command += ["--policy", str(folder / "policy.json")]
+        policy["libraries"] = [{"match": pattern, "tenant": tenant}
+                               for tenant, patterns in tenants.items() for pattern in patterns]
+        policy["by_id"] = {tenant: {"lease": arrangement.lease_of(tenant)} for tenant in tenants}
     else:
         for tenant, patterns in tenants.items():
             for one in patterns:
                 command += ["--tenant", f"{tenant}={one}@{arrangement.lease_of(tenant)}"]
+    if policy:
+        (folder / "policy.json").write_text(json.dumps({"schema": "ctxbroker.policy/1", **policy}, indent=2))
+        command += ["--policy", str(folder / "policy.json")]
     if place.options.driver:
         command += ["--driver", place.options.driver]
     return command
@@ -393,14 +400,16 @@ def full_command(place, arrangement, folder, variables):
 
 
 def read_reports(run, folder):
-    """Strikes by tenant and losses, from the first process and from those that it started."""
+    """Reads what the reports say about the tenants, of the first process and of those that it started."""
     for path in sorted(folder.glob("report*.json")):
         report = json.loads(path.read_text())
         run.has_report = True
         for tenant in report.get("tenants", []):
             run.strikes[tenant["name"]] = run.strikes.get(tenant["name"], 0) + tenant["strikes"]
+            run.unused += tenant["store_unused_bytes"]
         run.losses += [f"{lease['tenant']}: {lease['state']}" for lease in report.get("leases", [])
                        if lease["state"] != "ready"]
+        run.records += [one["text"] for one in report.get("records", [])]
 
 
 def run_once(place, arrangement, number=0):
@@ -526,10 +535,12 @@ def row(program, run, alone_rate, alone):
         all_strikes = sum(run.strikes.values())
         own = own_strikes(run)
         strikes = f"{own} / {all_strikes - own}" if run.arrangement.neighbour else str(own)
-    return [run.arrangement.name, result.get("work", "-"), rate, share, resets, strikes, words], is_good
+    unused = "-" if strikes == "-" else f"{run.unused / 2**20:.1f}"
+    return [run.arrangement.name, result.get("work", "-"), rate, share, resets, strikes, unused, words], is_good
 
 
-HEAD = ["arrangement", "work", "rate", "of alone", "resets", "strikes own / neighbour", "result"]
+HEAD = ["arrangement", "work", "rate", "of alone", "resets", "strikes own / neighbour", "in pools unused, MiB",
+        "result"]
 
 
 def table(rows):
@@ -573,7 +584,7 @@ def rate_runs(place):
 
 
 def reset_arrangements(place):
-    if place.options.rates_only:
+    if place.options.rates_only or not place.program.beside_resets:
         return []
     found = [CONTROL]
     if place.ctxb_run:
@@ -638,6 +649,8 @@ def parser_of(text):
                         help="no resets, and status 1 for a rate that is too low; for a machine that does nothing else")
     parser.add_argument("--leases", nargs="+", default=["private", "green", "shared"], help="beside resets")
     parser.add_argument("--quiet-lease", default="auto", help="of the runs under ctxb-run without resets")
+    parser.add_argument("--memory", choices=("driver", "pool"),
+                        help="where the device memory of all tenants comes from, as a line of a policy file")
     parser.add_argument("--as-policy", action="store_true", help="patterns and leases as a policy file, not as options")
     parser.add_argument("--driver", help="which ctxb-run uses: auto, nvidia, software")
     parser.add_argument("--alone-library-path", type=pathlib.Path,
