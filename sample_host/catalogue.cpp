@@ -202,8 +202,9 @@ void warn_of_unknown_ids(const Options& options,
   if (options.policy.empty()) return;
   const Policy policy = read_policy(options.policy);
   std::vector<std::string> known;
-  known.reserve(used.size());
+  known.reserve(used.size() + policy.libraries.size());
   for (const PluginDescription* plugin : used) known.push_back(plugin->id);
+  for (const LibraryPattern& pattern : policy.libraries) known.push_back(pattern.tenant);
   const auto is_known = [&](const auto& entry) {
     return std::find(known.begin(), known.end(), entry.first) != known.end();
   };

@@ -32,8 +32,9 @@ const char* advice(const ScannedLibrary& library);
 // Folders that were searched and are not there.
 std::vector<std::filesystem::path> missing_folders(const ScanResult& found);
 
-// Warns of each id in the policy file that no plug-in here has: the first mistake of a person who
-// writes one. `used` are the command's own plug-ins. Scans only if an id is none of theirs.
+// Warns of each id in the policy file that no plug-in here has, and no tenant of its patterns: the
+// first mistake of a person who writes one. `used` are the command's own plug-ins. Scans only if an
+// id is none of theirs.
 void warn_of_unknown_ids(const Options& options, const std::vector<const PluginDescription*>& used);
 
 // One plug-in of one library. `description` lives as long as `library` or a copy of it.

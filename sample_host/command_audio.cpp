@@ -15,6 +15,7 @@
 #include "files/output_file.hpp"
 #include "files/planar.hpp"
 #include "logging.hpp"
+#include "pace.hpp"
 #include "progress.hpp"
 #include "report.hpp"
 #include "report_output.hpp"
@@ -31,24 +32,38 @@ namespace {
 // A recording, and silence behind it.
 class Source {
  public:
-  explicit Source(const std::filesystem::path& path) : reader_(path) {}
+  explicit Source(const std::filesystem::path& path) : path_(path), reader_(path) {}
 
   const AudioReader& reader() const noexcept { return reader_; }
   std::size_t channels() const { return static_cast<std::size_t>(reader_.format().channels); }
   std::uint64_t frames_read() const noexcept { return frames_read_; }
-  bool ended() const noexcept { return ended_; }
+  // Makes the recording so long: it is cut off, or begins again. Before the first read.
+  void set_length(std::uint64_t frames) { length_ = frames; }
 
   // Fills `interleaved`, with silence behind the end. How many of its frames are the recording's.
   std::size_t read(float* interleaved, std::size_t frames) {
-    const std::size_t got = ended_ ? 0 : reader_.read(interleaved, frames);
-    ended_ = got < frames;
+    const std::size_t wanted =
+        length_ ? static_cast<std::size_t>(std::min<std::uint64_t>(frames, *length_ - frames_read_))
+                : frames;
+    std::size_t got = 0;
+    while (got < wanted && !ended_) {
+      got += reader_.read(interleaved + got * channels(), wanted - got);
+      if (got == wanted) break;
+      if (length_) {
+        reader_ = AudioReader(path_);
+      } else {
+        ended_ = true;
+      }
+    }
     frames_read_ += got;
     std::fill_n(interleaved + got * channels(), (frames - got) * channels(), 0.0F);
     return got;
   }
 
  private:
+  std::filesystem::path path_;
   AudioReader reader_;
+  std::optional<std::uint64_t> length_;
   std::uint64_t frames_read_ = 0;
   bool ended_ = false;
 };
@@ -138,8 +153,12 @@ class Mix {
       to_make_ = static_cast<std::uint64_t>(std::llround(plan.generated.seconds * rate()));
       length_ = to_make_;
     }
-    for (const Source& source : sources_) {
-      const auto frames = source.reader().frames();
+    for (Source& source : sources_) {
+      auto frames = source.reader().frames();
+      if (options.seconds > 0) {
+        frames = static_cast<std::uint64_t>(std::llround(options.seconds * rate()));
+        source.set_length(*frames);
+      }
       length_ = length_ && frames ? std::optional(std::max(*length_, *frames)) : std::nullopt;
     }
     tail_ = static_cast<std::uint64_t>(std::llround(options.tail * rate()));
@@ -157,6 +176,7 @@ class Mix {
                                               port.depth != 0 ? port.depth : options.depth));
     }
     chunk_frames_ = options.block * std::max<std::size_t>(1, 16384 / options.block);
+    if (options.pace) pace_.emplace(rate());
   }
 
   int rate() const {
@@ -164,7 +184,10 @@ class Mix {
                             : sources_.front().reader().format().sample_rate;
   }
   std::uint64_t latency() const noexcept { return latency_; }
-  double process_seconds() const noexcept { return process_seconds_; }
+  // Without the time between blocks that the clock has put apart.
+  double process_seconds() const noexcept {
+    return process_seconds_ - (pace_ ? pace_->seconds_slept() : 0);
+  }
 
   void activate(Session& session) {
     std::vector<std::size_t> inputs, outputs;
@@ -203,6 +226,9 @@ class Mix {
     JobInfo job;
     job.height = static_cast<std::uint32_t>(most_channels_);
     job.sample_rate = rate();
+    // The blocks go through the graph in a real-time session, as in a real-time host. If the
+    // plug-ins move to a worker process, the session ends together with the broker that they leave.
+    session.engine().begin_realtime();
     while (true) {
       Chunk chunk = ahead.get();
       if (chunk.frames == 0) break;
@@ -212,6 +238,7 @@ class Mix {
       written = std::async(std::launch::async, [this, chunk = std::move(chunk)] { write(chunk); });
       if (length_) progress.set(static_cast<double>(job.position) / total);
     }
+    if (session.moved_because().empty()) session.engine().end_realtime();
     if (written.valid()) written.get();
     for_each_file([](auto& file) { file.finish(); });
   }
@@ -223,7 +250,8 @@ class Mix {
 
   void describe(Report& report) const {
     report.audio =
-        AudioFacts{static_cast<int>(most_channels_), rate(), options_.block, latency_, {}};
+        AudioFacts{static_cast<int>(most_channels_), rate(), options_.block, latency_, {}, {}};
+    if (pace_) report.audio->pace = pace_->facts();
     for (std::size_t i = 0; i < sources_.size(); ++i) {
       report.inputs.push_back(
           facts(plan_.inputs[i], sources_[i].reader().format(), sources_[i].frames_read()));
@@ -331,10 +359,12 @@ class Mix {
         buffers_.outputs.push_back(chunk.outputs[i].data() + place(i, at));
       }
       automation_.fill(job.position, job.width, events_.changes);
+      if (pace_) pace_->begin(job.position);
       last = session.submit(buffers_, job, events_);
       if (options_.jobs == 1) session.finish(last);
-      session.engine().poll();
       job.position += job.width;
+      if (pace_) pace_->end(job.position);
+      session.engine().poll();
     }
     session.finish(last);
     process_seconds_ += stopwatch.seconds();
@@ -381,6 +411,7 @@ class Mix {
   std::size_t chunk_frames_ = 0;
   std::size_t most_channels_ = 0;
   double process_seconds_ = 0;
+  std::optional<Pace> pace_;  // with --pace
   Automation automation_;
   JobBuffers buffers_;
   WorkerJobEvents events_;

@@ -71,6 +71,16 @@ BrokerOptions broker_options(const Options& options) {
   return result;
 }
 
+// Returns whether the driver has memory pools, and what that means for plug-ins.
+std::string memory_text(const DeviceInfo& device) {
+  if (device.memory_pools) {
+    return "the driver has memory pools: a plug-in with \"memory\": \"pool\" in the policy frees "
+           "device memory without waiting for its neighbours' work";
+  }
+  return "the driver has NO MEMORY POOLS: a plug-in that frees device memory waits until the work "
+         "of its neighbours has ended, unless its lease is private";
+}
+
 // Uses the device, which raises the shield where it can be had.
 DeviceShield try_shield(Broker& broker, int device) {
   DeviceShield result{device, false, {}};
@@ -210,6 +220,9 @@ void print_text(const Findings& findings) {
     add("", "shield: device " + std::to_string(shield.device) + " " + shield.text);
   }
   if (findings.shields.empty()) add("", "shield: not tried without a driver");
+  for (const DeviceInfo& device : findings.devices) {
+    add("", "memory: device " + std::to_string(device.ordinal) + ": " + memory_text(device));
+  }
   add("plug-ins", findings.plugins.empty() ? "none" : join(findings.plugins));
   for (const auto& folder : findings.folders) {
     const auto& missing = findings.missing_folders;
@@ -259,6 +272,15 @@ void print_json(const Findings& findings) {
     shield["devices"].push_back({{"device", one.device}, {"up", one.up}, {"text", one.text}});
   }
   json["protection"].push_back(shield);
+  Json memory{{"name", "memory"},
+              {"built", true},
+              {"text", "a tenant can have device memory from a pool of its own"},
+              {"devices", Json::array()}};
+  for (const DeviceInfo& one : findings.devices) {
+    memory["devices"].push_back(
+        {{"device", one.ordinal}, {"pools", one.memory_pools}, {"text", memory_text(one)}});
+  }
+  json["protection"].push_back(memory);
   json["plugins"] = findings.plugins;
   json["folders"] = Json::array();
   for (const auto& folder : findings.folders) json["folders"].push_back(folder.string());

@@ -62,6 +62,10 @@ class Engine {
   virtual std::uint64_t latency_frames() = 0;
   virtual std::uint64_t latency_before(std::size_t node) = 0;
   virtual void poll() = 0;
+  // Begin and end a real-time session, which counts calls that hold up other plug-ins. Plug-ins in
+  // worker processes are not counted.
+  virtual void begin_realtime() {}
+  virtual void end_realtime() {}
 
   virtual DriverInfo driver() = 0;
   virtual std::vector<DeviceInfo> devices() = 0;

@@ -138,6 +138,8 @@ class InHost final : public Engine {
     return graph_ ? graph_->latency_before(node) : 0;
   }
   void poll() override { broker_.poll(); }
+  void begin_realtime() override { broker_.begin_realtime(); }
+  void end_realtime() override { broker_.end_realtime(); }
 
   DriverInfo driver() override { return broker_.driver(); }
   std::vector<DeviceInfo> devices() override { return broker_.devices(); }

@@ -116,10 +116,10 @@ void set_generated(GraphPlan& plan, const Options& options) {
                                        " have too many pixels; up to " +
                                        std::to_string(image_max_pixels) + " are possible");
   }
-  if (!plan.inputs.empty() && (options.size || options.seconds > 0 || options.rate != 0)) {
+  if (!plan.inputs.empty() && (options.size || options.rate != 0)) {
     throw Failure(ExitCode::usage,
-                  "--size, --seconds and --rate are for graphs without inputs; here the input \"" +
-                      plan.inputs.front().name + "\" says how large the output is");
+                  "--size and --rate are for graphs without inputs; here the input \"" +
+                      plan.inputs.front().name + "\" says which size or rate the output has");
   }
 }
 

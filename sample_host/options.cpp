@@ -281,6 +281,11 @@ void add_audio(CLI::App& app, Raw& raw) {
       ->capture_default_str()
       ->check(CLI::Range(1U, 65536U));
   command
+      .add_flag("--pace", raw.options.pace,
+                "Begin each block by the clock, at the sample rate, as a sound card does. The "
+                "report tells how many results came after the next block was due")
+      ->excludes(command.get_option("--jobs"));
+  command
       .add_option("--tail", raw.options.tail,
                   "Seconds of output after the input's end, so that delays can ring out; at most "
                   "3600")
@@ -289,7 +294,8 @@ void add_audio(CLI::App& app, Raw& raw) {
       ->check(CLI::Range(0.0, 3600.0));
   command
       .add_option("--seconds", raw.options.seconds,
-                  "With a graph that has no inputs: how long its sound is, at most 86400")
+                  "How long the sound is, at most 86400. A recording is cut off, or begins again "
+                  "where it ends. A graph without inputs makes so much sound")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 86400.0));
   command

@@ -59,10 +59,11 @@ struct Options {
   bool skip_existing = false;             // image: with frames, those whose output is there
   std::uint32_t block = 0;                // audio: frames
   double tail = 0;                        // audio: seconds
+  bool pace = false;                      // audio: begin the blocks by the clock
   std::optional<Size> size;               // image: of what a graph without inputs makes
   std::optional<Size> tile;               // image: render by parts of this size
-  double seconds = 0;      // audio: of what a graph without inputs makes; 0: not given
-  std::uint32_t rate = 0;  // audio: likewise, Hz; 0: not given
+  double seconds = 0;      // audio: of sound; 0: as long as the inputs, or the graph file says it
+  std::uint32_t rate = 0;  // audio: of what a graph without inputs makes, Hz; 0: not given
 
   std::vector<std::string> kernel_images;  // kernels
 

@@ -46,6 +46,57 @@ std::string plugin_table(const Report& report) {
                       rows);
 }
 
+// Returns a table of the calls that held up plug-ins while blocks went through the graph. Empty: no
+// call did.
+std::string realtime_table(const BrokerMetrics& metrics) {
+  std::vector<std::vector<std::string>> rows;
+  for (const TenantMetrics& tenant : metrics.tenants) {
+    for (const auto& [call, totals] : tenant.realtime) {
+      rows.push_back({tenant.name, call, std::to_string(totals.count),
+                      std::to_string(totals.refused), format_seconds(totals.seconds),
+                      format_seconds(totals.longest_seconds)});
+    }
+  }
+  if (rows.empty()) return {};
+  return '\n' + format_table({{"tenant"},
+                              {"held up its neighbours by"},
+                              {"calls", Align::right},
+                              {"refused", Align::right},
+                              {"time", Align::right},
+                              {"longest", Align::right}},
+                             rows);
+}
+
+Json realtime_to_json(const BrokerMetrics& metrics) {
+  Json list = Json::array();
+  for (const TenantMetrics& tenant : metrics.tenants) {
+    for (const auto& [call, totals] : tenant.realtime) {
+      list.push_back({{"tenant", tenant.name},
+                      {"call", call},
+                      {"count", totals.count},
+                      {"refused", totals.refused},
+                      {"seconds", totals.seconds},
+                      {"longest_seconds", totals.longest_seconds}});
+    }
+  }
+  return list;
+}
+
+std::string describe(const PaceFacts& pace) {
+  const auto time = [](double microseconds) { return format_seconds(microseconds * 1e-6); };
+  return std::to_string(pace.missed_deadlines) + " of " + std::to_string(pace.blocks) + " missed" +
+         (pace.missed_deadlines > 0 ? ", by " + time(pace.latest) + " at most" : "") +
+         "; a block took " + time(pace.p50) + " (p50), " + time(pace.p99) + " (p99), " +
+         time(pace.p999) + " (p99.9), " + time(pace.worst) + " at most";
+}
+
+Json to_json(const PaceFacts& pace) {
+  return {{"blocks", pace.blocks},    {"missed_deadlines", pace.missed_deadlines},
+          {"latest_us", pace.latest}, {"p50_us", pace.p50},
+          {"p99_us", pace.p99},       {"p999_us", pace.p999},
+          {"worst_us", pace.worst}};
+}
+
 Json to_json(const FileFacts& file) {
   Json json;
   if (!file.name.empty()) json["name"] = file.name;
@@ -117,7 +168,8 @@ Json to_json(const DeviceInfo& device) {
            std::to_string(device.compute_major) + "." + std::to_string(device.compute_minor)},
           {"multiprocessors", device.multiprocessors},
           {"memory_bytes", device.memory_bytes},
-          {"mps", device.mps}};
+          {"mps", device.mps},
+          {"memory_pools", device.memory_pools}};
 }
 
 void describe_session(Session& session, Report& report) {
@@ -190,6 +242,9 @@ std::string format_report(const Report& report, bool reasons) {
     lines.push_back({"moved", "to a process of their own, because " + report.moved});
   }
   lines.push_back({"time", time});
+  if (report.audio && report.audio->pace) {
+    lines.push_back({"deadlines", describe(*report.audio->pace)});
+  }
   if (report.audio && report.audio->clips.clipped > 0) {
     lines.push_back({"clipped", std::to_string(report.audio->clips.clipped) + " samples"});
   }
@@ -198,7 +253,7 @@ std::string format_report(const Report& report, bool reasons) {
         {"not a number", std::to_string(report.audio->clips.not_a_number) + " samples"});
   }
   return format_table({{}, {}}, lines) + '\n' + plugin_table(report) + '\n' +
-         format_leases(report.leases, reasons);
+         format_leases(report.leases, reasons) + realtime_table(report.metrics);
 }
 
 Json report_to_json(const Report& report) {
@@ -224,7 +279,9 @@ Json report_to_json(const Report& report) {
                      {"latency_frames", audio.latency_frames},
                      {"clipped_samples", audio.clips.clipped},
                      {"not_a_number_samples", audio.clips.not_a_number},
-                     {"realtime_factor", realtime_factor(report)}};
+                     {"realtime_factor", realtime_factor(report)},
+                     {"realtime_calls", realtime_to_json(report.metrics)}};
+    if (audio.pace) json["audio"]["pace"] = to_json(*audio.pace);
   }
   if (report.frames) {
     json["frames"] = {{"first", report.frames->range.first},

@@ -17,6 +17,7 @@
 #include "files/audio_file.hpp"
 #include "frames.hpp"
 #include "lease_rows.hpp"
+#include "pace.hpp"
 #include "session.hpp"
 
 namespace ctxbroker::sample_host {
@@ -54,6 +55,7 @@ struct AudioFacts {
   std::uint32_t block_frames = 0;
   std::uint64_t latency_frames = 0;
   ClipCount clips;
+  std::optional<PaceFacts> pace;  // with --pace
 };
 
 struct Report {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "qos/arrangement.hpp"
-#include "qos/load.hpp"
+#include "qos/running_load.hpp"
 #include "support/statistics.hpp"
 
 namespace ctxbroker::bench {

@@ -5,8 +5,9 @@
 #include <array>
 #include <cstdint>
 
-namespace ctxbroker::bench::neighbour {
+namespace ctxbroker::bench {
 namespace {
+namespace neighbour {
 
 // A stream with at most two pieces of work in it: enough to keep the device busy, and over soon
 // after the end is asked for.
@@ -59,7 +60,7 @@ void hog(LoadContext& context, double block_microseconds) {
   const Module module(context.driver, kernel_image());
   const CUfunction work = module.function("work");
   Queue queue(context.driver);
-  unsigned rounds = context.pace.rounds(block_microseconds);
+  unsigned rounds = context.pace->rounds(block_microseconds);
   const double waves = std::max(1.0, context.settings.hog_milliseconds * 1000 / block_microseconds);
   const auto blocks = static_cast<unsigned>(waves * context.multiprocessors * Pace::blocks_at_once);
   float* sink = nullptr;
@@ -73,8 +74,6 @@ void hog(LoadContext& context, double block_microseconds) {
     ++context.done;
   }
 }
-
-}  // namespace
 
 void hog_10us(LoadContext& context) {
   hog(context, 10);
@@ -166,4 +165,25 @@ void reset(LoadContext& context) {
   }
 }
 
-}  // namespace ctxbroker::bench::neighbour
+}  // namespace neighbour
+
+const Load load_table[] = {
+    {"none", "no neighbour", nullptr},
+    {"hog_10us", "fills its multiprocessors with blocks of 10 us", neighbour::hog_10us, true},
+    {"hog_100us", "the same, 100 us", neighbour::hog_100us, true},
+    {"hog_2ms", "the same, 2 ms", neighbour::hog_2ms, true},
+    {"bandwidth", "reads and writes device memory as fast as it can", neighbour::bandwidth},
+    {"launch_flood", "launches empty kernels without a pause", neighbour::launch_flood},
+    {"allocation", "cuMemAlloc and cuMemFree of 1 MiB in a loop", neighbour::allocation},
+    {"pinned", "pinned host memory, 16 MiB, allocated and freed in a loop", neighbour::pinned},
+    {"module", "loads and unloads a module in a loop", neighbour::module},
+    {"reset", "calls cuDevicePrimaryCtxReset in a loop", neighbour::reset},
+};
+
+}  // namespace
+
+std::span<const Load> loads() noexcept {
+  return load_table;
+}
+
+}  // namespace ctxbroker::bench

@@ -1,19 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loads themselves; see load.hpp.
+// What a neighbour does to the victim: one table row each. It needs a driver and no broker.
 #pragma once
 
-#include "qos/load.hpp"
+#include <atomic>
+#include <cstdint>
+#include <span>
 
-namespace ctxbroker::bench::neighbour {
+#include "support/kernels.hpp"
 
-void hog_10us(LoadContext& context);
-void hog_100us(LoadContext& context);
-void hog_2ms(LoadContext& context);
-void bandwidth(LoadContext& context);
-void launch_flood(LoadContext& context);
-void allocation(LoadContext& context);
-void pinned(LoadContext& context);
-void module(LoadContext& context);
-void reset(LoadContext& context);
+namespace ctxbroker::bench {
 
-}  // namespace ctxbroker::bench::neighbour
+struct LoadSettings {
+  double hog_milliseconds = 100;             // one launch of a hog
+  std::uint64_t triad_bytes = 256ULL << 20;  // of each of three buffers
+  std::uint64_t pinned_bytes = 16ULL << 20;
+};
+
+// What a load's function sees. It runs on a thread of its own, in the neighbour's lease.
+struct LoadContext {
+  const CheckedDriver& driver;
+  const LoadSettings& settings;
+  const Pace* pace;  // null: for loads that do not compute
+  const std::atomic<bool>& stop;
+  std::atomic<bool>& begun;             // set when the preparations are over
+  std::atomic<std::uint64_t>& done;     // how often it did what it does
+  std::atomic<std::uint64_t>& refused;  // and how often the driver said no
+  unsigned multiprocessors = 0;         // of the neighbour's lease
+};
+
+struct Load {
+  const char* name;
+  const char* description;
+  void (*run)(LoadContext& context);  // null: no neighbour
+  bool needs_pace = false;
+};
+
+std::span<const Load> loads() noexcept;
+
+}  // namespace ctxbroker::bench

@@ -4,25 +4,25 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench_support_kernels.hpp"
+#include "bench_driver_kernels.hpp"
 #include "support/statistics.hpp"
 
 namespace ctxbroker::bench {
 
 const void* kernel_image() noexcept {
-  return bench_support_kernels::kernels.data;
+  return bench_driver_kernels::kernels.data;
 }
 
 const void* gain_image() noexcept {
-  return bench_support_kernels::gain.data;
+  return bench_driver_kernels::gain.data;
 }
 
 const void* exposure_image() noexcept {
-  return bench_support_kernels::exposure.data;
+  return bench_driver_kernels::exposure.data;
 }
 
 const void* merge_image() noexcept {
-  return bench_support_kernels::merge.data;
+  return bench_driver_kernels::merge.data;
 }
 
 Module::Module(const CheckedDriver& driver, const void* image) : driver_(driver) {

@@ -87,6 +87,89 @@ TEST_F(AudioCommand, ReportDescribesInputOutputAndPlugins) {
   EXPECT_EQ(report["plugins"][0]["jobs"], 4);  // 300, 300, 300, 100
 }
 
+TEST_F(AudioCommand, ReportListsTheCallsThatHoldUpNeighbours) {
+  const std::string in = wav("in.wav", 1000);
+  const std::string plugin =
+      (program_folder().parent_path() / "test_plugins" / "hostile_sound.so").string();
+  const auto calls_of = [&](const std::string& call, std::vector<std::string> more) {
+    std::vector<std::string> arguments{
+        "audio",   in,    "-o",     at("out.wav"),    "--plugin", plugin + ":allocates=on",
+        "--block", "250", "--json", at("report.json")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+    const auto report = json_at("report.json");
+    for (const auto& one : report["audio"]["realtime_calls"]) {
+      if (one["call"] != call) continue;
+      EXPECT_EQ(one["tenant"], "hostile_sound");
+      EXPECT_GE(one["seconds"], one["longest_seconds"]);
+      EXPECT_THAT(ended.output, testing::HasSubstr(call));
+      return std::pair(one["count"].get<int>(), one["refused"].get<int>());
+    }
+    return std::pair(0, 0);
+  };
+  EXPECT_EQ(calls_of("cuMemAlloc", {"--lease", "shared"}), std::pair(4, 0)) << "one for each block";
+  EXPECT_EQ(calls_of("cuMemFree", {"--lease", "shared"}), std::pair(4, 0));
+  EXPECT_EQ(calls_of("cuMemAlloc", {"--lease", "private"}), std::pair(0, 0))
+      << "no neighbour waits";
+  write_bytes(folder / "policy.json",
+              R"({"schema": "ctxbroker.policy/1", "for_all": {"realtime": "refuse"}})");
+  EXPECT_EQ(calls_of("cuMemAlloc", {"--lease", "shared", "--policy", at("policy.json")}),
+            std::pair(0, 4));
+}
+
+TEST_F(AudioCommand, PaceBeginsBlocksByTheClockAndChangesNoSample) {
+  const std::string in = wav("in.wav", 9600);  // 0.2 s
+  const auto make = [&](const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> arguments{"audio",    in,      "-o",       at(name + ".wav"),
+                                       "--plugin", "delay", "--plugin", "fir",
+                                       "--block",  "64",    "--json",   at(name + ".json")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_well(arguments).output;
+  };
+  EXPECT_THAT(make("free", {}), testing::Not(testing::HasSubstr("deadlines")));
+  const std::string table = make("paced", {"--pace"});
+  EXPECT_EQ(read_bytes(folder / "paced.wav"), read_bytes(folder / "free.wav"));
+  EXPECT_FALSE(json_at("free.json")["audio"].contains("pace"));
+
+  const nlohmann::json report = json_at("paced.json");
+  const nlohmann::json& pace = report["audio"]["pace"];
+  const std::int64_t frames = 9600 + report["audio"]["latency_frames"].get<std::int64_t>();
+  const std::int64_t blocks = (frames + 63) / 64;
+  EXPECT_EQ(pace["blocks"], blocks);
+  EXPECT_EQ(report["plugins"][0]["jobs"], blocks);
+  EXPECT_THAT(table, testing::HasSubstr(" of " + std::to_string(blocks) + " missed"));
+  const auto value = [&](const char* member) { return pace.at(member).get<double>(); };
+  EXPECT_GT(value("p50_us"), 0);
+  EXPECT_LE(value("p50_us"), value("p99_us"));
+  EXPECT_LE(value("p99_us"), value("p999_us"));
+  EXPECT_LE(value("p999_us"), value("worst_us"));
+  EXPECT_EQ(value("missed_deadlines") == 0, value("latest_us") == 0);
+  EXPECT_LE(value("missed_deadlines"), value("blocks"));
+  EXPECT_TRUE(report["audio"]["realtime_calls"].is_array());
+  const double last_is_due = static_cast<double>(blocks - 1) * 64 / 48000;
+  EXPECT_GE(report["wall_seconds"].get<double>(), last_is_due);
+}
+
+// A block is due 1 us after the one before it, and none goes through a graph in this time.
+TEST_F(AudioCommand, PaceCountsEachResultThatComesTooLate) {
+  write_raw_audio(folder / "in.wav", sine(SF_FORMAT_WAV | SF_FORMAT_PCM_16, 1, 1'000'000, 50, 440));
+  const Ended ended = run_well({"audio", at("in.wav"), "-o", at("out.wav"), "--plugin", "gain",
+                                "--block", "1", "--pace", "--json", at("report.json")});
+  const nlohmann::json pace = json_at("report.json")["audio"]["pace"];
+  EXPECT_EQ(pace["blocks"], 50);
+  EXPECT_EQ(pace["missed_deadlines"], 50);
+  EXPECT_GT(pace["latest_us"], 0);
+  EXPECT_THAT(ended.output, testing::ContainsRegex("deadlines +50 of 50 missed, by .* at most"));
+}
+
+TEST_F(AudioCommand, PaceHasOneBlockInTheGraph) {
+  Start start;
+  start.arguments = {"audio",  wav("in.wav", 100), "-o", at("out.wav"), "--plugin", "gain",
+                     "--pace", "--jobs",           "2"};
+  expect_error(start, ExitCode::usage, {"--pace", "--jobs", "see sample_host audio --help"});
+}
+
 TEST_F(AudioCommand, TailOptionAddsTheRingingEnd) {
   const std::string in = wav("in.wav", 4800);
   run_well({"audio", in, "-o", at("dry.wav"), "--plugin", "delay"});
@@ -97,6 +180,26 @@ TEST_F(AudioCommand, TailOptionAddsTheRingingEnd) {
   ASSERT_EQ(wet.size(), 2U * (4800 + 24000));
   EXPECT_TRUE(std::equal(dry.begin(), dry.end(), wet.begin()));
   EXPECT_TRUE(std::any_of(wet.begin() + 9600, wet.end(), [](auto s) { return s != 0; }));
+}
+
+TEST_F(AudioCommand, SecondsRepeatOrCutTheRecording) {
+  const std::string in = wav("in.wav", 480);
+  const auto made = [&](const char* seconds, const char* tail) {
+    run_well({"audio", in, "-o", at("out.wav"), "--plugin", "gain:gain_db=0", "--block", "100",
+              "--seconds", seconds, "--tail", tail, "--json", at("report.json")});
+    return read_raw_audio(folder / "out.wav").samples;
+  };
+  const std::vector<std::int32_t> once = read_raw_audio(in).samples;
+  std::vector<std::int32_t> wanted;
+  for (int round = 0; round < 3; ++round) wanted.insert(wanted.end(), once.begin(), once.end());
+  wanted.resize(2U * 1200);
+  EXPECT_EQ(made("0.025", "0"), wanted) << "two and a half times 480 frames";
+  EXPECT_EQ(json_at("report.json")["input"]["frames"], 1200);
+  wanted.resize(2U * 240);
+  EXPECT_EQ(made("0.005", "0"), wanted);
+  wanted.resize(2U * (240 + 480));
+  EXPECT_EQ(made("0.005", "0.01"), wanted) << "behind the end is silence, and not the recording";
+  EXPECT_EQ(made("0", "0"), once) << "as without the option";
 }
 
 TEST_F(AudioCommand, LatencyOfPluginsIsRemovedFromTheOutput) {

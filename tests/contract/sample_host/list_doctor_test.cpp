@@ -262,13 +262,17 @@ TEST_F(DoctorCommand, DoctorTellsDriverDevicesAndProtections) {
       EXPECT_EQ(protection["in_force"], true) << protection["text"];
       EXPECT_EQ(protection["mode"], "before_driver");
     }
+    if (protection["name"] == "memory") {
+      ASSERT_EQ(protection["devices"].size(), doctor["devices"].size());
+      EXPECT_EQ(protection["devices"][0]["pools"], doctor["devices"][0]["memory_pools"]);
+    }
   }
-  EXPECT_THAT(protections, IsSupersetOf({"guards", "leases", "gate", "shield"}));
+  EXPECT_THAT(protections, IsSupersetOf({"guards", "leases", "gate", "shield", "memory"}));
   EXPECT_GE(doctor["plugins"].size(), 8U);
 
   const Ended text = run_well({"doctor"});
-  for (const char* word :
-       {"driver", "why:", "devices", "guards", "gate: in force", "plug-ins", "searched:"}) {
+  for (const char* word : {"driver", "why:", "devices", "guards", "gate: in force",
+                           "memory: device 0: the driver has ", "plug-ins", "searched:"}) {
     EXPECT_THAT(text.output, HasSubstr(word));
   }
 }

@@ -67,7 +67,9 @@ TEST_F(PolicyOption, IdThatNoPluginHasIsAWarning) {
       "org.ctxbroker.sample.exposure": {"lease": "shared"},
       "org.ctxbroker.sample.vignette": {"lease": "shared"},
       "org.ctxbroker.sample.blurr": {"lease": "shared"},
-      "com.example.nowhere": {"lease": "shared"}})");
+      "org.acme.hog": {"lease": "shared"},
+      "com.example.nowhere": {"lease": "shared"}},
+      "libraries": [{"match": "*/libneighbour.so", "tenant": "org.acme.hog"}])");
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"--policy", file}, {"--policy", file, "--isolate"}}) {
     const Ended ended = run(image({"exposure"}, more));
@@ -80,6 +82,7 @@ TEST_F(PolicyOption, IdThatNoPluginHasIsAWarning) {
     }
     EXPECT_THAT(ended.errors, testing::Not(HasSubstr("vignette"))) << "it is there, but not used";
     EXPECT_THAT(ended.errors, testing::Not(HasSubstr("sample.exposure")));
+    EXPECT_THAT(ended.errors, testing::Not(HasSubstr("org.acme"))) << "a pattern names it";
   }
 }
 

@@ -90,6 +90,16 @@ TEST(OptionsTest, GraphOptionsAreRead) {
   EXPECT_TRUE(parse({"audio", "--graph", "g.json"}).outputs.empty()) << "the file may name them";
 }
 
+TEST(OptionsTest, PaceAndSecondsAreRead) {
+  const Options options =
+      parse({"audio", "in.wav", "-o", "out.wav", "-p", "gain", "--pace", "--seconds", "60"});
+  EXPECT_TRUE(options.pace);
+  EXPECT_EQ(options.seconds, 60.0);
+  const Options usual = parse({"audio", "in.wav", "-o", "out.wav", "-p", "gain", "--jobs", "2"});
+  EXPECT_FALSE(usual.pace);
+  EXPECT_EQ(usual.seconds, 0.0);
+}
+
 TEST(OptionsTest, DeviceRulesAreRead) {
   const auto device = [](const char* text) {
     return parse({"image", "in.png", "-o", "o.png", "-p", "x", "--device", text}).device;
@@ -180,6 +190,12 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--block", "many"}, "--block"},
         Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--tail", "-1"}, "--tail"},
         Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--tail", "nan"}, "--tail"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--seconds", "-1"}, "--seconds"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--seconds", "inf"}, "--seconds"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--seconds", "86401"}, "--seconds"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--pace=fast"}, "--pace"},
+        Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--pace", "--jobs", "2"}, "--jobs"},
+        Bad{{"image", "in.png", "-o", "out.png", "-p", "x", "--pace"}, "--pace"},
         Bad{{"audio", "in.wav", "-o", "out.wav", "-p", "x", "--depth", "8"}, "--depth"}));
 
 }  // namespace
