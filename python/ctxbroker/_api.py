@@ -21,6 +21,7 @@ AGAIN = 1
 ERROR = -1
 
 LEASES = {"auto": 0, "shared": 1, "private": 2, "green": 3, "worker": 4}
+MEMORY_SOURCES = {"auto": 0, "driver": 1, "pool": 2}
 STATES = {"ready": 0, "lost": 1, "ended": 2, "hung": 3}
 LOSSES = {"given_up": 1, "destroyed": 2, "fault": 3, "hung": 4}
 SEVERITIES = {"debug": 0, "info": 1, "warning": 2, "error": 3}
@@ -66,7 +67,7 @@ class TenantOptions(Structure):
         ("multiprocessors", c_uint32),
         ("per_thread_streams", c_uint32),
         ("unload_at_close", c_uint32),
-        ("reserved", c_uint32),
+        ("memory", c_uint32),
         ("driver_memory_budget", c_uint64),
         ("on_loss", LossFunction),
         ("on_loss_data", c_void_p),
@@ -126,6 +127,8 @@ class DeviceInfo(Structure):
         ("shielded", c_uint32),
         ("mps", c_uint32),
         ("memory_bytes", c_uint64),
+        ("memory_pools", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

@@ -51,6 +51,7 @@ class DeviceInfo:
     in_use: bool  #: False: the broker has created nothing on it.
     shielded: bool  #: The driver refuses to destroy its primary context.
     mps: bool  #: The process uses it through an MPS server.
+    memory_pools: bool  #: The driver has memory pools on it: see `memory` of Broker.tenant.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +150,7 @@ def open(
     host_version: Optional[str] = None,
     host_lease: str = "auto",
     host_limits: Optional[Limits] = None,
+    host_memory: str = "auto",
     host_on_loss: Optional[OnLoss] = None,
     ready_green: int = 0,
     ready_private: int = 0,
@@ -169,6 +171,7 @@ def open(
         path. docs/policy.schema.json describes it. A dict may leave out "schema".
     :param host_name: how plug-ins hear this program's name.
     :param host_lease: the lease of this program's own tenant, which `Broker.host` gives, as for Broker.tenant.
+    :param host_memory: the source of the device memory of this program's own tenant, as for Broker.tenant.
     :param ready_green: green contexts to create ahead of need, on each device in use.
     :param ready_private: private contexts to create ahead of need.
     :param ready_bytes: device memory for contexts made ahead. 0: 64 MiB.
@@ -181,7 +184,7 @@ def open(
     :raises UnavailableError: without the driver or a device.
     """
     library = _api.load()
-    host = tenant_options(host_lease, False, False, host_limits)
+    host = tenant_options(host_lease, False, False, host_limits, host_memory)
     losses = Losses()
     losses.put_into(host, "host", host_on_loss)
     options = _api.sized(
@@ -325,6 +328,7 @@ class Broker:
             in_use=bool(info.in_use),
             shielded=bool(info.shielded),
             mps=bool(info.mps),
+            memory_pools=bool(info.memory_pools),
         )
 
     @property
@@ -356,6 +360,7 @@ class Broker:
         device: int = 0,
         on_loss: Optional[OnLoss] = None,
         limits: Optional[Limits] = None,
+        memory: str = "auto",
         per_thread_streams: bool = False,
         unload_at_close: bool = False,
     ) -> Tenant:
@@ -367,10 +372,12 @@ class Broker:
         :param device: the device of calls that name none.
         :param on_loss: called by `poll` for each generation of a lease that was lost.
         :param limits: how much its code may hold through its own driver calls.
+        :param memory: the source of its device memory: "driver" for the driver's own allocations, or "pool" for a
+            pool of its own, so that a free waits for no neighbour. "auto" leaves the choice to the policy.
         :param per_thread_streams: its code uses the per-thread default stream, which excludes green leases.
         :param unload_at_close: close unloads its libraries, unless the driver may still call functions of them.
         """
-        options = tenant_options(lease, per_thread_streams, unload_at_close, limits)
+        options = tenant_options(lease, per_thread_streams, unload_at_close, limits, memory)
         opened = c_void_p()
         with self._handle.alone() as broker:
             self._losses.put_into(options, name, on_loss)

@@ -113,6 +113,12 @@ def _findings(driver: Optional[str]) -> Dict[str, Any]:
             for device in broker.devices
             if device.in_use and not device.shielded
         ]
+        found["problems"] += [
+            f"device {device.device} has no memory pools, so a library that frees device memory waits for the work of all "
+            "its neighbours"
+            for device in broker.devices
+            if not device.memory_pools
+        ]
     return found
 
 

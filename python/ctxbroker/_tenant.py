@@ -97,18 +97,21 @@ def _limit(name: str, given: Optional[int]) -> int:
 
 
 def tenant_options(
-    lease: str, per_thread_streams: bool, unload_at_close: bool, limits: Optional[Limits]
+    lease: str, per_thread_streams: bool, unload_at_close: bool, limits: Optional[Limits], memory: str
 ) -> _api.TenantOptions:
     kind, multiprocessors = parse_lease(lease)
     given = limits or Limits()
-    memory = _limit("device_memory", given.device_memory)
+    device_memory = _limit("device_memory", given.device_memory)
+    if memory not in _api.MEMORY_SOURCES:
+        raise InvalidArgumentError(f'"{memory}" is not a source of memory; use "auto", "driver" or "pool"')
     return _api.sized(
         _api.TenantOptions,
         lease=kind,
         multiprocessors=multiprocessors,
         per_thread_streams=per_thread_streams,
         unload_at_close=unload_at_close,
-        driver_memory_budget=0 if memory == NO_LIMIT else memory,
+        memory=_api.MEMORY_SOURCES[memory],
+        driver_memory_budget=0 if device_memory == NO_LIMIT else device_memory,
         pinned_memory_limit=_limit("pinned_memory", given.pinned_memory),
         stream_limit=_limit("streams", given.streams),
         event_limit=_limit("events", given.events),

@@ -85,6 +85,7 @@ class ApiTest(unittest.TestCase):
         for prefix, names in [
             ("CTXB_LEASE_", _api.LEASES),
             ("CTXB_STATE_", _api.STATES),
+            ("CTXB_MEMORY_", _api.MEMORY_SOURCES),
             ("CTXB_LOSS_", _api.LOSSES),
             ("CTXB_LOG_", _api.SEVERITIES),
             ("CTXB_DRIVER_", _api.DRIVERS),

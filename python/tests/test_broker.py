@@ -22,6 +22,7 @@ class OpenTest(unittest.TestCase):
             ({"driver": "amd"}, '"amd" is not a driver; use auto, nvidia or software'),
             ({"host_lease": "blue"}, '"blue" is not a lease'),
             ({"job_timeout": -1}, "job_timeout is -1"),
+            ({"host_memory": "arena"}, '"arena" is not a source of memory'),
             ({"host_limits": ctxbroker.Limits(streams=0)}, "streams is 0"),
         ]:
             with self.subTest(options), self.assertRaises(ctxbroker.InvalidArgumentError) as raised:
@@ -111,6 +112,14 @@ class BrokerInfoTest(BrokerTest):
         (lease,) = metrics["tenants"][1]["leases"]
         self.assertEqual(lease["memory_bytes"], 4096)
         self.assertEqual(metrics["put_off"], [])
+
+    def test_metrics_say_where_memory_comes_from(self) -> None:
+        for memory in ("driver", "pool"):
+            self.broker.tenant(memory, memory=memory)
+        tenants = {one["name"]: one for one in self.broker.metrics()["tenants"]}
+        self.assertEqual([tenants[name]["memory"] for name in ("driver", "pool")], ["driver", "pool"])
+        with self.assertRaisesRegex(ctxbroker.InvalidArgumentError, '"arena" is not a source of memory'):
+            self.broker.tenant("one", memory="arena")
 
     def test_timeline_is_written(self) -> None:
         tenant = self.broker.tenant("one")

@@ -180,10 +180,11 @@ class CTXB_API Broker {
   ///
   /// @param name     what records and reports call it, and the id under which the policy knows it.
   ///                 A policy file takes only names that look like an id: "com.example.painter".
-  /// @param options  its lease and limits.
-  /// @throws Error  `invalid_argument` for an empty name, an unknown lease kind, or the name
-  ///                "host", which stands for all code that belongs to no tenant; `wrong_state`
-  ///                without a driver.
+  /// @param options  its lease, its limits and the source of its memory.
+  /// @throws Error  `invalid_argument` for an empty name, an unknown lease kind or source of
+  /// memory,
+  ///                or the name "host", which stands for all code that belongs to no tenant;
+  ///                `wrong_state` without a driver.
   [[nodiscard]] Tenant open_tenant(std::string name, const TenantOptions& options = {});
 
   /// Returns a handle of the host's own tenant, for the host's own CUDA code. BrokerOptions::host
@@ -198,12 +199,26 @@ class CTXB_API Broker {
   /// The leases in force, by tenant and device. Thread-safe.
   [[nodiscard]] std::vector<LeaseInfo> leases() const;
 
-  /// Stops creating ready contexts, because creating one delays work on the device by up to a
-  /// millisecond. If one is being created, the call waits for it, at most for
-  /// BrokerOptions::end_timeout, or 10 s on a busy machine. Calls nest. Without a driver, this and
-  /// end_realtime do nothing. Thread-safe.
+  /// Begins a real-time session, in which plug-ins should not delay each other's work.
+  ///
+  /// - The broker creates no ready contexts, because creating one delays work on the device by up
+  ///   to a millisecond. It destroys no context and unloads no module on its own, and it loads no
+  ///   changed file of a development module. Broker::poll frees nothing. If an allocation fails,
+  ///   the broker still unloads idle modules and gives back memory that tenants' pools keep unused.
+  /// - The broker counts and times the calls with which a tenant holds up its neighbours:
+  ///   TenantMetrics::realtime. A record of the topic "realtime" names these calls, at most once a
+  ///   second for each tenant. The timeline shows them. RealtimePolicy can refuse them.
+  /// - The host may still make every call, such as create, activate and Tenant::allocate. The
+  ///   broker counts these calls for the tenant, too.
+  ///
+  /// If a ready context is being created, the call waits for it, at most for
+  /// BrokerOptions::end_timeout, or 10 s on a busy machine. Calls nest. While one broker has a
+  /// session open, the calls of the tenants of all brokers in the process are counted. Calls in
+  /// worker processes are not. Without a driver, this and end_realtime do nothing. Thread-safe.
   void begin_realtime();
-  /// Ends what the matching begin_realtime began.
+  /// Ends the session that the matching begin_realtime began. After the last one, the broker goes
+  /// on with its own work. It may call the records callback on this thread, with calls that no
+  /// record has named yet.
   ///
   /// @throws Error  `wrong_state` when no begin_realtime is open. Thread-safe.
   void end_realtime();
@@ -248,9 +263,12 @@ class CTXB_API Broker {
   ///
   /// It tells plug-ins (context_lost) and tenants (TenantOptions::on_loss) about lost leases, calls
   /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts
-  /// that were lost and that nothing can use any more. It also checks with the driver whether CUDA
-  /// has ended in the process. It does not check while jobs run, because jobs find that themselves.
-  /// Exceptions of TenantOptions::on_loss pass.
+  /// that were lost and that nothing can use any more. If a tenant has allocated nothing for 10 s,
+  /// it gives unused memory of the tenant's pool (MemorySource::pool) back to the device. In a
+  /// real-time session it destroys no context and gives no memory back.
+  ///
+  /// It also checks with the driver whether CUDA has ended in the process. It does not check while
+  /// jobs run, because jobs find that themselves. Exceptions of TenantOptions::on_loss pass.
   void poll();
 
   /// Returns what every tenant used so far and holds now. It does not wait for plug-ins.

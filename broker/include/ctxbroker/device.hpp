@@ -19,6 +19,9 @@ struct DeviceInfo {
   /// The process uses the device through an MPS server: a fault of one of the server's clients ends
   /// CUDA in all of them.
   bool mps = false;
+  /// The driver has memory pools on the device. A tenant's memory can then come from a pool of its
+  /// own: MemorySource::pool. This also needs a driver for CUDA 12.5 or later.
+  bool memory_pools = false;
 };
 
 /// Whether a device's primary context is protected. While the shield is up, the driver refuses

@@ -119,7 +119,7 @@ typedef struct ctxb_tenant_options {
   /** 1: close unloads its libraries, unless the driver may still call functions of them. Otherwise
    * they stay loaded. */
   uint32_t unload_at_close;
-  uint32_t reserved; /**< 0. */
+  uint32_t memory; /**< Source of its device memory: CTXB_MEMORY_*. */
   /** Device memory, in bytes, that its code may hold through its own driver calls. This needs the
    * gate. 0: the policy's limit, or none if the policy sets none. */
   uint64_t driver_memory_budget;
@@ -208,6 +208,8 @@ typedef struct ctxb_device_info {
   uint32_t mps;             /**< 1: the process uses it through an MPS server, so that a fault of
                                  one of the server's clients ends CUDA in all of them. */
   uint64_t memory_bytes;    /**< Device memory, in bytes. */
+  uint32_t memory_pools;    /**< 1: the driver has memory pools on it: see CTXB_MEMORY_POOL. */
+  uint32_t reserved;        /**< 0. */
 } ctxb_device_info;
 
 /** Describes a device. [any]
@@ -244,8 +246,11 @@ typedef struct ctxb_gate_info {
  * comes into the process before the driver, so open the broker before anything loads the driver. */
 CTXB_EXPORT ctxb_status ctxb_broker_gate(const ctxb_broker* broker, ctxb_gate_info* info);
 
-/** Stops creating ready contexts, because creating one delays work on the device by up to a
- * millisecond. Calls nest. [any] */
+/** Begins a real-time session, in which plug-ins should not delay each other's work. The broker
+ * creates no ready contexts, and it destroys no context and unloads no module on its own. It counts
+ * and times the calls with which a tenant holds up its neighbours. A record of the topic "realtime"
+ * names these calls, at most once a second for each tenant. A policy can refuse them. Calls nest.
+ * [any] */
 CTXB_EXPORT ctxb_status ctxb_broker_begin_realtime(ctxb_broker* broker);
 /** Ends what the matching ctxb_broker_begin_realtime began. [any]
  *

@@ -10,6 +10,7 @@
 
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/lease.hpp"
+#include "ctxbroker/memory_source.hpp"
 #include "ctxbroker/tenant_id.hpp"
 
 namespace ctxbroker {
@@ -73,11 +74,24 @@ struct DriverWaits {
   double longest_seconds = 0;  ///< The longest one.
 };
 
+/// Calls of one name that held up a tenant's neighbours in real-time sessions: see
+/// Broker::begin_realtime.
+struct RealtimeTotals {
+  std::uint64_t count = 0;     ///< Calls that were made, without those that were refused.
+  double seconds = 0;          ///< The time that all threads together spent in them.
+  double longest_seconds = 0;  ///< The longest one.
+  std::uint64_t refused = 0;   ///< Calls that were refused: see RealtimePolicy::refuse.
+};
+
 /// The figures of one tenant.
 struct TenantMetrics {
   TenantId id;
   std::string name;
   std::uint64_t strikes = 0;  ///< Including those of instances that have ended.
+  /// The present source of its device memory; never `automatic`.
+  MemorySource memory = MemorySource::driver;
+  /// Device memory that the tenant's pools keep without using it.
+  std::uint64_t store_unused_bytes = 0;
   std::vector<LeaseMetrics> leases;
   std::vector<InstanceMetrics> instances;
   /// How often its code called each guarded driver function, by the function's name. This and the
@@ -87,6 +101,12 @@ struct TenantMetrics {
   std::uint64_t held_things = 0;             ///< How many resources its code made and still holds.
   std::map<std::string, HeldThings> held{};  ///< The same by kind: "stream", "device memory", ...
   DriverWaits waits{};
+  /// The calls for this tenant that held up its neighbours in real-time sessions, by name. Calls of
+  /// its code have the name of the driver's function, without a version: "cuMemAlloc". Counting
+  /// them needs the gate. Calls of the host and of the broker are "create", "activate",
+  /// "deactivate", "allocate", "release", "make lease", "end lease", "load module" and
+  /// "unload module". If one of these calls makes another, both are counted.
+  std::map<std::string, RealtimeTotals> realtime{};
 };
 
 /// Resources that the broker could not free yet: the driver would have waited for hung work, or a

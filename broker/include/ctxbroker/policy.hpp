@@ -14,10 +14,21 @@
 #include "ctxbroker/driver_limits.hpp"
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/lease.hpp"
+#include "ctxbroker/memory_source.hpp"
 #include "ctxbroker/placement.hpp"
 #include "ctxbroker/worker_grouping.hpp"
 
 namespace ctxbroker {
+
+/// Says how the gate treats a call of a tenant's code that holds up the tenant's neighbours in a
+/// real-time session: see Broker::begin_realtime.
+enum class RealtimePolicy {
+  count,  ///< The call is made and counted. This is the default.
+  /// The call is counted as refused, and returns CUDA_ERROR_NOT_PERMITTED. Two kinds of calls are
+  /// still made: calls that free or destroy something, because code cannot handle their refusal,
+  /// and calls inside the host's own calls, such as create, activate and deactivate.
+  refuse,
+};
 
 /// What a policy says of one plug-in or of all. A member that is not set leaves that choice open.
 struct PluginPolicy {
@@ -33,6 +44,11 @@ struct PluginPolicy {
   std::optional<std::uint64_t> driver_memory_budget;
   /// The same for pinned memory, streams, events, graphs, modules and contexts.
   DriverLimits driver_limits{};
+  /// The source of the device memory of the plug-in's whole library.
+  std::optional<MemorySource> memory{};
+  /// The treatment of the library's calls that hold up neighbours in a real-time session. If two
+  /// entries for one library differ, `refuse` applies.
+  std::optional<RealtimePolicy> realtime{};
   /// Which plug-ins it shares a process with, in a WorkerGraph. A Broker takes no notice.
   std::optional<WorkerGrouping> process{};
 };
@@ -68,7 +84,8 @@ struct LibraryPattern {
 ///
 /// A library has one lease on a device, so an entry for one of its plug-ins counts for all of them.
 /// If two entries match, the stronger lease kind (private, green, shared), the smaller driver
-/// memory budget and the smaller driver limits apply. An id that no loaded plug-in has is ignored.
+/// memory budget and the smaller driver limits apply. MemorySource::driver applies before
+/// MemorySource::pool. An id that no loaded plug-in has is ignored.
 struct Policy {
   PluginPolicy for_all;
   /// The key is a plug-in's id ("com.example.blur"), or the name of a tenant that the host or a

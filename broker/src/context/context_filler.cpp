@@ -20,8 +20,9 @@ std::size_t wanted_of(const ReadyContexts& wanted, LeaseKind kind) noexcept {
 }  // namespace
 
 ContextFiller::ContextFiller(const std::vector<std::unique_ptr<UsedDevice>>& devices,
-                             ReadyContexts wanted, const TenantIdentity& host)
-    : devices_(devices), wanted_(wanted), host_(host) {
+                             ReadyContexts wanted, const TenantIdentity& host,
+                             const RealtimeSession& session)
+    : devices_(devices), wanted_(wanted), host_(host), session_(session) {
   if (wanted_.green == 0 && wanted_.private_own == 0) return;
   try {
     thread_ = start_own_thread([this] { run(); });
@@ -53,26 +54,22 @@ void ContextFiller::wake() noexcept {
   changed_.notify_all();
 }
 
-void ContextFiller::begin_realtime() {
+void ContextFiller::wait_for_last() {
   std::unique_lock lock(mutex_);
-  ++realtime_;
+  changed_.notify_all();  // for threads in wait_until_filled, which stop waiting in a session
   changed_.wait(lock, [this] { return !busy_; });
 }
 
-bool ContextFiller::end_realtime() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (realtime_ == 0) return false;
-    --realtime_;
-  }
+void ContextFiller::go_on() noexcept {
+  // Locked, so that the thread does not miss it between its look and its wait.
+  const std::lock_guard lock(mutex_);
   changed_.notify_all();
-  return true;
 }
 
 bool ContextFiller::wait_until_filled() {
   std::unique_lock lock(mutex_);
   if (!thread_.joinable()) return true;
-  changed_.wait(lock, [this] { return idle_ || realtime_ > 0; });
+  changed_.wait(lock, [this] { return idle_ || session_.is_open(); });
   return idle_ || !is_short();
 }
 
@@ -174,12 +171,12 @@ void ContextFiller::say_of_budget(Severity severity, const UsedDevice& device, L
 void ContextFiller::run() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
-    if (realtime_ == 0 && !idle_) {
+    if (!session_.is_open() && !idle_) {
       if (fill_one(lock)) continue;
       idle_ = true;
       changed_.notify_all();
     }
-    changed_.wait(lock, [this] { return ending_ || (realtime_ == 0 && !idle_); });
+    changed_.wait(lock, [this] { return ending_ || (!session_.is_open() && !idle_); });
   }
 }
 

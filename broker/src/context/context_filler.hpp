@@ -13,18 +13,19 @@
 #include <utility>
 #include <vector>
 
+#include "context/realtime_session.hpp"
 #include "context/used_device.hpp"
 #include "ctxbroker/ready_contexts.hpp"
 
 namespace ctxbroker::detail {
 
-// Creates no context between begin_realtime and end_realtime. Has no background thread when no
-// ready contexts are wanted. Any thread may use it.
+// Creates no context while the broker has a real-time session open. Has no background thread when
+// no ready contexts are wanted. Any thread may use it.
 class ContextFiller {
  public:
-  // The devices must outlive the filler.
+  // All three references must outlive the filler.
   ContextFiller(const std::vector<std::unique_ptr<UsedDevice>>& devices, ReadyContexts wanted,
-                const TenantIdentity& host);
+                const TenantIdentity& host, const RealtimeSession& session);
   ~ContextFiller();
   ContextFiller(const ContextFiller&) = delete;
   ContextFiller& operator=(const ContextFiller&) = delete;
@@ -35,13 +36,13 @@ class ContextFiller {
   // Looks again, because a device came into use or a context was taken.
   void wake() noexcept;
 
-  // The calls nest. begin_realtime waits until the context that is being made is finished.
-  void begin_realtime();
-  // False: none is open.
-  bool end_realtime();
+  // Call it after a session has begun. Waits until the context that is being made is finished.
+  void wait_for_last();
+  // Goes on with making contexts. Call it after a session has ended.
+  void go_on() noexcept;
 
-  // Waits until all wanted contexts exist or no more can be made. After begin_realtime it does not
-  // wait, and returns false when some are missing.
+  // Waits until all wanted contexts exist or no more can be made. In a session it does not wait,
+  // and returns false when some are missing.
   bool wait_until_filled();
 
  private:
@@ -59,9 +60,9 @@ class ContextFiller {
   const std::vector<std::unique_ptr<UsedDevice>>& devices_;
   const ReadyContexts wanted_;
   const TenantIdentity& host_;
+  const RealtimeSession& session_;  // begins before wait_for_last locks, and ends before go_on does
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  int realtime_ = 0;
   bool busy_ = false;  // one is being made
   bool idle_ = false;  // looked at everything and found nothing to make
   bool ending_ = false;

@@ -66,6 +66,9 @@ struct EndRequest {
   bool is_behind_device = false;
 };
 
+// The time that the driver's compiler may take, beside the limit for work on the device.
+inline constexpr std::chrono::seconds compiler_time{60};
+
 // One thing that is to be made. Its functions own or keep alive everything that they use, because
 // the calling thread may have left by then. Until it leaves, the caller keeps all that alive, too.
 // None of the functions may throw.

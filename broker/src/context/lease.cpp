@@ -96,6 +96,10 @@ Lease::~Lease() {
 
 void Lease::end() noexcept {
   if (over_.exchange(true, std::memory_order_acq_rel)) return;
+  {
+    const std::lock_guard lock(store_mutex_);
+    store_.reset();  // the store ends when all memory from it has been freed
+  }
   const Phase phase = phase_.load(std::memory_order_acquire);
   if (phase == Phase::left) return;
   const bool again = phase == Phase::ready;  // one that was given up is not for the next
@@ -113,6 +117,7 @@ void Lease::end() noexcept {
                  "ends when the thread ends or makes another one current");
     return end_contexts_when_left(again);
   }
+  const RealtimeWork work(*tenant_, realtime_call("end lease"));
   const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
                         static_cast<std::uint64_t>(device_.ordinal()));
   end_contexts(again);
@@ -269,6 +274,7 @@ void Lease::end_closed() noexcept {
   end_generation(Phase::dead);
   ended_early_.store(true, std::memory_order_release);
   users_.close_for_good();
+  const RealtimeWork work(*tenant_, realtime_call("end lease"));
   const ScopedSpan span(SpanCategory::lease, "end lease", tenant_->name.c_str(), tenant_->id,
                         static_cast<std::uint64_t>(device_.ordinal()));
   end_contexts(false);
@@ -310,6 +316,39 @@ bool Lease::is_hung() const noexcept {
 
 CUcontext Lease::memory_context() const noexcept {
   return kind() == LeaseKind::private_own ? context_.context : device_.primary();
+}
+
+std::shared_ptr<MemoryStore> Lease::memory_store() noexcept {
+  if (!tenant_->uses_store() || kind() == LeaseKind::private_own || lost()) return nullptr;
+  const std::lock_guard lock(store_mutex_);
+  if (store_ != nullptr || is_over()) return store_;
+  try {
+    // The contexts of a green lease have only the lease's work.
+    const auto contexts = [self = weak_from_this()](const auto& use) {
+      const std::shared_ptr<Lease> lease = self.lock();
+      return lease != nullptr && lease->kind() == LeaseKind::green &&
+             lease->while_contexts_stay(use);
+    };
+    auto made = MemoryStore::make({table(), tenant_, device_.primary(), primary_generation_,
+                                   driver().handles[static_cast<std::size_t>(device_ordinal())],
+                                   device_ordinal(), *family_, contexts});
+    if (made != nullptr && device_.memory_stores().add(made)) store_ = std::move(made);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the driver's memory, then
+  }
+  return store_;
+}
+
+std::uint64_t Lease::unused_store_bytes() noexcept {
+  const std::lock_guard lock(store_mutex_);
+  return store_ != nullptr && !lost() ? store_->unused() : 0;
+}
+
+CUresult Lease::open_stores(CUdevice other, CUresult enabled) const noexcept {
+  const bool is_enabled =
+      enabled == CUDA_SUCCESS || enabled == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  if (!is_enabled || kind() == LeaseKind::private_own) return enabled;
+  const CUresult opened = device_.memory_stores().open_to(other, primary_generation_);
+  return opened == CUDA_SUCCESS ? enabled : opened;
 }
 
 LeaseState Lease::state() const noexcept {
@@ -441,7 +480,9 @@ std::optional<CUresult> Lease::give_back(Thing thing) noexcept {
     if (thing.after) thing.after(gone);
     return gone;
   }
-  if (!thing.may_wait && !family_->any()) {
+  const bool is_at_once = thing.is_stored ? !tenant_->hung.anywhere() && !is_in_callback()
+                                          : !thing.may_wait && !family_->any();
+  if (is_at_once) {
     const CUresult status = guarded_end(*here, thing.call);
     if (thing.after) thing.after(status);
     return status;

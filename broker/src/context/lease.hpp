@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "context/lease_counters.hpp"
 #include "context/lease_decision.hpp"
 #include "context/lease_users.hpp"
+#include "context/memory_store.hpp"
 #include "context/tenant_identity.hpp"
 #include "context/used_device.hpp"
 #include "ctxbroker/error.hpp"
@@ -161,6 +163,28 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // Returns whether end_early has ended its context.
   bool ended_early() const noexcept { return ended_early_.load(std::memory_order_acquire); }
 
+  // Returns the store that the tenant's device memory comes from. The first call makes it. Null:
+  // the memory comes from the driver, as in every private lease, where a free waits for no
+  // neighbour.
+  std::shared_ptr<MemoryStore> memory_store() noexcept;
+  // Returns the bytes of device memory that its store keeps and that the tenant does not use.
+  std::uint64_t unused_store_bytes() noexcept;
+
+  // Calls use(context) for each of its contexts, and none of them ends meanwhile. Returns false,
+  // without a call, if the lease is lost or over.
+  template <typename Use>
+  bool while_contexts_stay(Use&& use) noexcept {
+    const std::lock_guard lock(store_mutex_);
+    if (is_over() || lost()) return false;
+    users_.for_each_other(nullptr, std::forward<Use>(use));
+    return true;
+  }
+
+  // Opens the stores of the lease's device to another device. Call it after a call that enables
+  // peer access from there, with the driver's answer `enabled`: the driver's peer access does not
+  // reach memory of stores. Returns the answer to the whole call.
+  CUresult open_stores(CUdevice other, CUresult enabled) const noexcept;
+
   // Returns the context whose memory it uses, for copies between contexts.
   CUcontext memory_context() const noexcept;
 
@@ -190,6 +214,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
     bool quiet = false;       // the caller tells the host of it when it is put off
     std::function<CUresult()> call{};
     std::function<void(CUresult)> after{};
+    // The thing is memory that `call` gives back to its store without waiting. It is put off behind
+    // hung work only if that is known to be the tenant's.
+    bool is_stored = false;
   };
   static constexpr CUresult gone = CUDA_ERROR_DEINITIALIZED;  // nothing that anybody is told of
   std::optional<CUresult> give_back(Thing thing) noexcept;
@@ -257,6 +284,8 @@ class Lease : public std::enable_shared_from_this<Lease> {
   std::atomic<bool> over_{false};
   std::shared_ptr<Borrowers> borrowers_ = std::make_shared<Borrowers>(0);
   const std::shared_ptr<HungWork> family_;
+  std::mutex store_mutex_;  // protects store_. No context ends while it is held
+  std::shared_ptr<MemoryStore> store_;
 };
 
 }  // namespace ctxbroker::detail

@@ -34,7 +34,8 @@ LeaseTable::LeaseTable(const Driver& driver, const TenantIdentity& host, Process
     : driver_(driver),
       fault_(fault),
       devices_(hold_devices(driver, host, fault)),
-      filler_(devices_, ready, host) {}
+      host_(host),
+      filler_(devices_, ready, host, session_) {}
 
 UsedDevice& LeaseTable::device(int ordinal) const {
   const int count = static_cast<int>(devices_.size());
@@ -91,6 +92,7 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
 std::shared_ptr<Lease> LeaseTable::make(UsedDevice& used,
                                         const std::shared_ptr<const TenantIdentity>& tenant,
                                         const LeaseRequest& request, Lease* lost) {
+  const RealtimeWork work(*tenant, realtime_call("make lease"));
   const ScopedSpan span(SpanCategory::lease, "make lease", tenant->name.c_str(), tenant->id,
                         static_cast<std::uint64_t>(request.device));
   const auto kind_beside_hung_work = [&] {
@@ -122,6 +124,23 @@ std::shared_ptr<Lease> LeaseTable::make(UsedDevice& used,
   }
 }
 
+void LeaseTable::begin_realtime() {
+  session_.begin();
+  filler_.wait_for_last();
+}
+
+bool LeaseTable::end_realtime() {
+  if (!session_.end()) return false;
+  filler_.go_on();
+  tell_realtime_calls(true);
+  return true;
+}
+
+void LeaseTable::tell_realtime_calls(bool at_once) const {
+  detail::tell_realtime_calls(host_, at_once);
+  for (const auto& lease : all()) detail::tell_realtime_calls(lease->tenant(), at_once);
+}
+
 std::shared_ptr<Lease> LeaseTable::find(TenantId tenant, int device) const {
   const std::lock_guard lock(mutex_);
   const auto found = leases_.find({tenant.value, device});
@@ -130,6 +149,7 @@ std::shared_ptr<Lease> LeaseTable::find(TenantId tenant, int device) const {
 }
 
 bool LeaseTable::shut_down() {
+  session_.end_all();
   filler_.stop();
   // A lease that still exists belongs to the object of a closed tenant, or waits for hung work.
   std::vector<std::shared_ptr<Lease>> left;
@@ -155,6 +175,7 @@ std::vector<PutOff> LeaseTable::put_off() const {
   std::vector<PutOff> list;
   for (const auto& device : devices_) {
     for (PutOff& one : device->kept_back()) list.push_back(std::move(one));
+    device->memory_stores().list_put_off(list);
     for (const auto& family : device->families()) {
       for (PutOff& one : family->put_off()) {
         one.device = device->ordinal();

@@ -44,6 +44,12 @@ class LeaseTable {
   // Throws Error: no_device.
   UsedDevice& device(int ordinal) const;
   ContextFiller& filler() noexcept { return filler_; }
+  // Begins a real-time session. Waits until the context that is being made ahead is finished.
+  void begin_realtime();
+  // Ends the session that the matching begin_realtime began. False: none is open.
+  bool end_realtime();
+  // Writes a record for each tenant that has held up neighbours since its last record.
+  void tell_realtime_calls(bool at_once) const;
 
  private:
   using Key = std::pair<std::uint32_t, int>;
@@ -57,11 +63,13 @@ class LeaseTable {
   const Driver& driver_;
   ProcessFault& fault_;
   std::vector<std::unique_ptr<UsedDevice>> devices_;  // before the leases, which end first
+  const TenantIdentity& host_;
   mutable std::mutex mutex_;
   std::condition_variable made_one_;
   std::map<Key, Entry> leases_;
   std::vector<std::weak_ptr<Lease>> made_;  // of all generations
-  ContextFiller filler_;                    // last: its thread ends first
+  RealtimeSession session_;
+  ContextFiller filler_;  // last: its thread ends first
 };
 
 }  // namespace ctxbroker::detail

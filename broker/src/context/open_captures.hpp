@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "context/thread_state.hpp"
@@ -23,6 +24,42 @@ class OpenCaptures {
   void begun(const void* owner, CUstream stream, CUcontext context) noexcept;
   // It has ended, on whatever thread.
   void ended(CUstream stream) noexcept;
+
+  // Protects the driver's call that begins a capture. Lives from before that call until `begun`.
+  class Beginning {
+   public:
+    Beginning() noexcept : lock_(all().beginning_) {}
+
+   private:
+    std::shared_lock<std::shared_mutex> lock_;
+  };
+  // A capture of a plug-in's job by the broker. It ends with this object. The object stays on its
+  // thread.
+  class OfJob {
+   public:
+    OfJob() noexcept {
+      all().of_jobs_.fetch_add(1, std::memory_order_acq_rel);
+      thread_state.captures_job = true;
+    }
+    ~OfJob() {
+      all().of_jobs_.fetch_sub(1, std::memory_order_acq_rel);
+      thread_state.captures_job = false;
+    }
+    OfJob(const OfJob&) = delete;
+    OfJob& operator=(const OfJob&) = delete;
+  };
+  // Returns whether the calling thread captures anything: on a stream of its code, or a job.
+  bool captures_here() noexcept { return thread_state.captures_job || is_open_here(); }
+  // Makes a call that would end captures. If a capture is open or about to begin, returns
+  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED without the call.
+  template <typename Call>
+  CUresult call_if_none(Call&& call) noexcept {
+    const std::lock_guard turn(turn_);
+    const std::unique_lock lock(beginning_, std::try_to_lock);
+    const bool is_free = lock.owns_lock() && count_.load(std::memory_order_acquire) == 0 &&
+                         of_jobs_.load(std::memory_order_acquire) == 0;
+    return is_free ? call() : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   // Returns whether the calling thread has begun one that has not ended. No lock if no thread has.
   bool is_open_here() noexcept {
     return count_.load(std::memory_order_acquire) != 0 && find_here();
@@ -64,9 +101,12 @@ class OpenCaptures {
   template <typename Change>
   void change(Change&& change) noexcept;
 
+  std::mutex turn_;  // one call_if_none at a time
+  std::shared_mutex beginning_;
   std::mutex mutex_;
   std::vector<Open> open_;
   std::atomic<std::size_t> count_{0};  // of open_
+  std::atomic<std::size_t> of_jobs_{0};
 };
 
 // The captures that a call of the driver is about to end with their stream, or with a context. They

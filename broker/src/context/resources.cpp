@@ -9,20 +9,22 @@
 #include <vector>
 
 #include "context/failed_work.hpp"
+#include "context/open_captures.hpp"
 
 namespace ctxbroker::detail {
 namespace {
 
-// One of a kind, made inside the lease by `make(handle*)`.
-template <typename Resource, typename Handle, typename Make>
+// Makes one resource inside the lease, by `make(handle*)`. The Resource takes `rest` beside the
+// handle, and `make` may set it.
+template <typename Resource, typename Handle, typename Make, typename... Rest>
 Resource made(const std::shared_ptr<Lease>& lease, const char* call, const std::string& what,
-              Make&& make, std::uint64_t bytes = 0) {
+              Make&& make, const Rest&... rest) {
   Handle handle{};
   const CUresult status =
       lease->report_status(guarded(lease->target(), {}, [&] { return make(&handle); }));
   if (status == no_slot) throw lease->entry_error(status, "cannot make " + what);
   check(lease->table(), status, call, lease->owner(), [&] { return "cannot make " + what; });
-  return Resource(lease, handle, bytes);
+  return Resource(lease, handle, rest...);
 }
 
 // Not ordered with the legacy default stream, which plug-ins of the same context may use.
@@ -91,15 +93,23 @@ Event make_timing_event(const std::shared_ptr<Lease>& lease) {
 }
 
 DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {
+  std::shared_ptr<MemoryStore> store;
   return made<DeviceMemory, CUdeviceptr>(
       lease, "cuMemAlloc_v2", "a device buffer of " + std::to_string(bytes) + " bytes",
-      [&](CUdeviceptr* address) {
-        const DriverTable& driver = lease->table();
-        const CUresult status = driver.mem_alloc(address, bytes);
-        if (status != CUDA_ERROR_OUT_OF_MEMORY || !lease->device().relieve()) return status;
-        return driver.mem_alloc(address, bytes);
-      },
-      bytes);
+      [&](CUdeviceptr* address) { return take_device_memory(*lease, bytes, address, &store); },
+      bytes, store);
+}
+
+CUresult take_device_memory(Lease& lease, std::uint64_t bytes, CUdeviceptr* address,
+                            std::shared_ptr<MemoryStore>* store) noexcept {
+  // A store waits for its own stream, and a thread that captures may not wait.
+  *store = OpenCaptures::all().is_open_here() ? nullptr : lease.memory_store();
+  const auto take = [&] {
+    return *store != nullptr ? (*store)->allocate(address, bytes)
+                             : lease.table().mem_alloc(address, bytes);
+  };
+  const CUresult status = take();
+  return status == CUDA_ERROR_OUT_OF_MEMORY && lease.device().relieve() ? take() : status;
 }
 
 namespace {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "context/lease.hpp"
@@ -28,19 +29,23 @@ template <typename Handle, const EndOf<Handle>& how>
 class Owned {
  public:
   Owned() = default;
-  // `bytes`: of device memory that it takes, or of host memory.
-  Owned(std::shared_ptr<Lease> lease, Handle handle, std::uint64_t bytes = 0) noexcept
-      : lease_(std::move(lease)), handle_(handle), bytes_(bytes) {
+  // `bytes`: the size of the device memory or host memory that it takes. `store`: the store of the
+  // device memory; null: the driver.
+  Owned(std::shared_ptr<Lease> lease, Handle handle, std::uint64_t bytes = 0,
+        std::shared_ptr<MemoryStore> store = nullptr) noexcept
+      : lease_(std::move(lease)), store_(std::move(store)), handle_(handle), bytes_(bytes) {
     (lease_->counters().*how.count).fetch_add(1, std::memory_order_relaxed);
   }
   Owned(Owned&& other) noexcept
       : lease_(std::move(other.lease_)),
+        store_(std::move(other.store_)),
         handle_(std::exchange(other.handle_, Handle{})),
         bytes_(other.bytes_) {}
   Owned& operator=(Owned&& other) noexcept {
     if (this != &other) {
       reset();
       lease_ = std::move(other.lease_);
+      store_ = std::move(other.store_);
       handle_ = std::exchange(other.handle_, Handle{});
       bytes_ = other.bytes_;
     }
@@ -51,28 +56,37 @@ class Owned {
   Handle get() const noexcept { return handle_; }
   explicit operator bool() const noexcept { return handle_ != Handle{}; }
   const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
+  const std::shared_ptr<MemoryStore>& store() const noexcept { return store_; }
 
   // Leaves it to somebody else, who counts it and ends it.
   void detach() noexcept {
     (lease_->counters().*how.count).fetch_sub(1, std::memory_order_relaxed);
     lease_.reset();
+    store_.reset();
     handle_ = {};
   }
   // Returns false if it has not ended yet: work that does not end may still use it.
   bool reset() noexcept {
     const std::shared_ptr<Lease> lease = std::move(lease_);
+    const std::shared_ptr<MemoryStore> store = std::move(store_);
     Handle const handle = std::exchange(handle_, Handle{});
     if (handle == Handle{} || lease == nullptr) return true;
     const std::uint64_t device_bytes = how.after == nullptr ? bytes_ : 0;
     try {
       const auto ended = lease->give_back(
           {how.home, how.what, device_bytes, how.may_wait, false,
-           [lease, handle] { return (lease->table().*how.call)(handle); },
+           [lease, store, handle, bytes = bytes_] {
+             if constexpr (std::is_same_v<Handle, CUdeviceptr>) {
+               if (store != nullptr) return store->give_back(handle, bytes);
+             }
+             return (lease->table().*how.call)(handle);
+           },
            [lease, handle, bytes = bytes_](CUresult status) {
              if (how.after != nullptr) how.after(handle, bytes, status);
              (lease->counters().*how.count).fetch_sub(1, std::memory_order_relaxed);
              lease->report_failed_end(how.what, status);
-           }});
+           },
+           store != nullptr});
       return ended.has_value();
     } catch (const std::bad_alloc&) {  // it stays, and counted
       return false;
@@ -81,6 +95,7 @@ class Owned {
 
  private:
   std::shared_ptr<Lease> lease_;
+  std::shared_ptr<MemoryStore> store_;
   Handle handle_{};
   std::uint64_t bytes_ = 0;
 };
@@ -126,6 +141,10 @@ Stream create_stream(const std::shared_ptr<Lease>& lease);
 Event make_event(const std::shared_ptr<Lease>& lease);  // cheap, and without a time
 Event make_timing_event(const std::shared_ptr<Lease>& lease);
 DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);
+// Takes device memory inside the lease: from the lease's store, which it returns in `store`, or
+// from the driver. If device memory is short, asks others to free some and tries again.
+CUresult take_device_memory(Lease& lease, std::uint64_t bytes, CUdeviceptr* address,
+                            std::shared_ptr<MemoryStore>* store) noexcept;
 // Page-locked host memory. The pages are the process's own and only registered with the lease's
 // context: when somebody destroys that context behind the broker's back, what the broker writes
 // there next still goes to memory of its own. Pages that somebody's forgotten registration covers

@@ -1,11 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/tenant_identity.hpp"
 
+#include <array>
 #include <cstdio>
 
 #include "context/hung_work.hpp"
 #include "observe/crash_report.hpp"
+#include "observe/enum_names.hpp"
 #include "observe/span.hpp"
+
+namespace ctxbroker {
+namespace {
+
+// In the order of the enumeration.
+constexpr std::array memory_source_names{"auto", "driver", "pool"};
+
+}  // namespace
+
+const char* to_string(MemorySource source) noexcept {
+  return detail::name_of(memory_source_names, source);
+}
+
+std::optional<MemorySource> parse_memory_source(std::string_view text) noexcept {
+  return detail::value_of<MemorySource>(memory_source_names, text);
+}
+
+}  // namespace ctxbroker
 
 namespace ctxbroker::detail {
 namespace {

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "context/lease_counters.hpp"
+#include "context/realtime_calls.hpp"
+#include "ctxbroker/memory_source.hpp"
 #include "ctxbroker/tenant_id.hpp"
 #include "observe/lasting.hpp"
 #include "observe/recorder.hpp"
@@ -29,7 +31,7 @@ class HungWork;
 class HungFamilies {
  public:
   void add(int device, const std::shared_ptr<HungWork>& family) noexcept;
-  bool anywhere() const noexcept { return on_other_device(-1) != nullptr; }
+  bool anywhere() const noexcept { return on_any_device() != nullptr; }
   // Refuses the tenant any further lease on that device.
   void refuse(int device) noexcept;
   bool is_refused(int device) const noexcept;
@@ -38,6 +40,8 @@ class HungFamilies {
   // devices. The same holds for other families of this device, if `here` is its own one.
   std::shared_ptr<HungWork> on_other_device(int device,
                                             const HungWork* here = nullptr) const noexcept;
+  // The same on any device, in any family.
+  std::shared_ptr<HungWork> on_any_device() const noexcept { return on_other_device(-1); }
 
  private:
   std::atomic<bool> any_{false};           // there was one
@@ -67,6 +71,17 @@ struct TenantIdentity {
   mutable std::atomic<GatedTenant*> gated{nullptr};  // what the gate knows of it, if it is in force
   mutable HungFamilies hung;
   mutable Budget memory;  // that the host API holds for it; without a limit
+  // The source of its device memory; never `automatic`. It is set before the tenant's first lease.
+  mutable std::atomic<MemorySource> memory_source{MemorySource::driver};
+  // Its code has asked for a handle for other processes, which memory of a pool does not have.
+  mutable std::atomic<bool> shares_memory{false};
+  mutable RealtimeCalls realtime;
+
+  // Returns whether its device memory comes from a pool of its own.
+  bool uses_store() const noexcept {
+    return memory_source.load(std::memory_order_relaxed) == MemorySource::pool &&
+           !shares_memory.load(std::memory_order_relaxed);
+  }
 
   // One line to the host about this tenant. `topic` is static text. Never throws.
   void log(Severity severity, const char* topic, std::string text) const noexcept;

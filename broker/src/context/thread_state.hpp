@@ -16,9 +16,11 @@ class GatedTenant;
 // objects end, after the main thread's thread_local objects have ended.
 struct ThreadState {
   Frame* innermost = nullptr;
-  std::uint64_t number = 0;      // unique in the process and never used again; 0: none yet
-  std::uint32_t slot_hint = 0;   // index of the slot that is likely free for this thread
-  bool several_tenants = false;  // have called here, outside of guards
+  std::uint64_t number = 0;       // unique in the process and never used again; 0: none yet
+  std::uint32_t slot_hint = 0;    // index of the slot that is likely free for this thread
+  bool several_tenants = false;   // have called here, outside of guards
+  bool is_in_hosts_call = false;  // in a real-time session: see RealtimeWork
+  bool captures_job = false;      // see OpenCaptures::OfJob
 
   // The gate raises `changes` before each call that may change which context is current here, or
   // the thread's stream-capture mode. When `known_at` equals it, nothing but `outside` was current

@@ -148,6 +148,7 @@ void UsedDevice::end_all() noexcept {
     if (spare.green != nullptr && !in_use()) continue;  // gone with the primary
     link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
   }
+  if (in_use() && primary_.is_current(primary_.generation())) stores_.end_all(end_timeout_);
   if (keeps_primary_.load(std::memory_order_acquire)) return;  // under its shield
   if (in_use()) shield_.take_down();
   primary_.release();
@@ -486,6 +487,8 @@ void UsedDevice::end_when_left(std::shared_ptr<Borrowers> lease, std::shared_ptr
 }
 
 void UsedDevice::end_left() noexcept {
+  const std::uint64_t generation = primary_.generation();
+  if (generation != 0 && primary_.is_current(generation)) stores_.poll(generation);
   if (!keeps_back_.load(std::memory_order_acquire)) return;
   std::vector<KeptBack> left;
   {

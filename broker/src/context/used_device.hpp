@@ -17,6 +17,7 @@
 #include "context/device_access.hpp"
 #include "context/hung_work.hpp"
 #include "context/lease_context.hpp"
+#include "context/memory_store.hpp"
 #include "context/multiprocessor_split.hpp"
 #include "context/primary_context.hpp"
 
@@ -97,9 +98,16 @@ class UsedDevice : private BusyTenants {
   // Sets who is asked to free memory when device memory is short. Borrows it. Call it before the
   // device is used.
   void set_relief(MemoryRelief& relief) noexcept { relief_ = &relief; }
-  // Asks for memory. Returns true when some was freed, so that a failed allocation can be tried
-  // again.
-  bool relieve() const noexcept { return relief_ != nullptr && relief_->relieve(ordinal()); }
+  // Gives back unused memory of tenants' stores, and asks for memory. Returns true when some was
+  // freed, so that a failed allocation can be tried again.
+  bool relieve() const noexcept {
+    const bool trimmed = stores_.trim(end_timeout_, primary_.generation());
+    return (relief_ != nullptr && relief_->relieve(ordinal())) || trimmed;
+  }
+  // The stores of device memory of all tenants.
+  MemoryStores& memory_stores() const noexcept { return stores_; }
+  // Returns the bytes of device memory that they keep and that tenants do not use.
+  std::uint64_t unused_of_stores() const noexcept { return stores_.unused(primary_.generation()); }
 
   // Creates the context that `choice` asks for, which must not be automatic. It stands on the
   // primary of `generation`, which `use` has returned. `left` is the partition of the lost lease
@@ -173,6 +181,7 @@ class UsedDevice : private BusyTenants {
   std::shared_ptr<HungWork> private_maker_;
   std::vector<std::weak_ptr<HungWork>> private_families_;
   MemoryRelief* relief_ = nullptr;
+  mutable MemoryStores stores_;
   std::shared_ptr<MultiprocessorSplit> split_;  // there from the first use on
   ShieldContext shield_;
   bool shield_is_due_ = false;  // it could not be made in time

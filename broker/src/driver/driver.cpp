@@ -68,11 +68,15 @@ DeviceInfo read_device(const Driver& driver, int ordinal) {
   info.compute_minor = attribute(driver, ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   info.multiprocessors = attribute(driver, ordinal, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   info.memory_bytes = bytes;
-  int mps = 0;  // a driver that does not know the attribute says 0 here
-  if (driver.table.device_get_attribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
-                                        driver.handles[ordinal]) == CUDA_SUCCESS) {
-    info.mps = mps != 0;
-  }
+  // A driver that does not know such an attribute says 0 here.
+  const auto has = [&](CUdevice_attribute which) {
+    int value = 0;
+    return driver.table.device_get_attribute(&value, which, driver.handles[ordinal]) ==
+               CUDA_SUCCESS &&
+           value != 0;
+  };
+  info.mps = has(CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
+  info.memory_pools = has(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
   return info;
 }
 

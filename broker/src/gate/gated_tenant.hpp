@@ -275,6 +275,10 @@ class GatedTenant {
     return private_tables_.load(std::memory_order_relaxed);
   }
 
+  // Notes that its code has made a green context. It may then work outside its lease's contexts.
+  void mark_own_green() noexcept { has_own_green_.store(true, std::memory_order_relaxed); }
+  bool has_own_green() const noexcept { return has_own_green_.load(std::memory_order_relaxed); }
+
   // Notes that one of its pools keeps memory that it does not use.
   void mark_kept_unused() noexcept { keeps_unused_.store(true, std::memory_order_relaxed); }
   // Returns whether its pools may keep more unused memory than its budget leaves.
@@ -329,7 +333,8 @@ class GatedTenant {
   std::atomic<std::uint64_t> openings_{0};
   mutable std::shared_mutex source_lock_;
   LeaseSource* source_ = nullptr;
-  std::atomic<bool> open_{false}, private_tables_{false}, keeps_unused_{false};
+  std::atomic<bool> open_{false}, private_tables_{false}, keeps_unused_{false},
+      has_own_green_{false};
   std::atomic<bool> had_code_{false}, over_{false}, was_here_{false};
   std::atomic<std::uint64_t> told_{0}, retained_{0};  // a bit for each device: see note_told
   std::mutex mutex_;                                  // of what follows

@@ -95,6 +95,7 @@ static_assert([] {
 }());
 
 CUresult end_by_driver(const Holding& holding) noexcept {
+  if (holding.store != nullptr) return free_left(holding);
   return endings[static_cast<std::size_t>(holding.kind)].end(holding);
 }
 

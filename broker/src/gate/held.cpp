@@ -127,6 +127,10 @@ bool take_share(GatedTenant& tenant, Holding& holding) noexcept {
     Exports::all().forget_closed();
     refused = tenant.limits().take(holding);
   }
+  if (refused && holding.store != nullptr) {  // freed memory counts until its work has ended
+    holding.store->wait_for_frees(holding.store->latest());
+    refused = tenant.limits().take(holding);
+  }
   if (refused) log_used_up(tenant, *refused, Limits::need_of(holding, *refused));
   return !refused;
 }

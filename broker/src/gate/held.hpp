@@ -133,6 +133,10 @@ CUresult make_held(GatedTenant& tenant, Holding holding, Handle* out, Make&& mak
     entered = record_holding(tenant, holding);
   }
   if (!entered) stop_counting(holding);
+  if (status == CUDA_SUCCESS && out != nullptr && !entered && holding.store != nullptr) {
+    holding.store->give_back_unused(holding.handle);  // no entry leads to the memory
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   if (entered && holding.bytes != 0 && tenant.may_keep_too_much()) give_up_unused(tenant);
   return status;
 }
@@ -198,6 +202,10 @@ inline bool is_ended(CUresult status) noexcept {
          status == Lease::gone;
 }
 
+// Give memory back to its store: see stored_memory.hpp.
+CUresult free_stored(GatedTenant& tenant, const Holding& held) noexcept;
+CUresult free_left(const Holding& held) noexcept;
+
 // Returns whether HungWork makes the driver's call that ends the thing. It does so for a thing in a
 // lease whose ending waits for work on the device. While work hangs, it does so for every thing in
 // a lease. Contexts, graphs and pools have rules of their own and are excepted.
@@ -240,6 +248,7 @@ template <typename End>
 CUresult end_forgotten(GatedTenant& tenant, const Holding& held, End&& end,
                        bool in_stream_order = false) noexcept {
   const bool is_gone = ended_with_context(tenant, held);
+  if (held.store != nullptr && !is_gone && !in_stream_order) return free_stored(tenant, held);
   const EndingStream stream(held.kind, held.handle);
   if (!is_gone && !in_stream_order && ends_in_its_time(held)) {
     return end_in_time(tenant, held, [held, stream](CUresult status) {
@@ -274,7 +283,7 @@ CUresult end_by_host(const Caller& caller, const char* function, Kind kind, std:
     held = ledger().remove(kind, handle);
   }
   const EndingStream stream(kind, handle);
-  const CUresult status = end();
+  const CUresult status = held && held->store != nullptr ? free_left(*held) : end();
   stream.settle(status);
   if (held) settle_end(*held, status);
   return status;

@@ -15,6 +15,7 @@
 #include "driver/driver_table.hpp"
 #include "gate/caller.hpp"
 #include "gate/library/gate.h"
+#include "gate/neighbour_call.hpp"
 
 namespace ctxbroker::detail {
 
@@ -78,7 +79,7 @@ struct Entrance<Real, CUresult(Parameters...), function> {
       return refuse_in_callback(Real::symbol);
     const void* const from = __builtin_return_address(0);
     thread_state.called_from = from;
-    const CUresult status = function(arguments...);
+    const CUresult status = call_beside_neighbours<Real>(function, arguments...);
     if (status != CUDA_SUCCESS) [[unlikely]]
       report_failure(status, from);
     return status;

@@ -60,12 +60,13 @@ void Graph::Impl::mark_in_flight(const std::vector<bool>& is_in_flight) noexcept
   }
 }
 
-// Work that hangs uses memory of the host and of other nodes, and they may be in other families
-// of contexts. None of it is freed before the work has ended.
+// Keeps memory of the host and of other nodes that hung work uses until that work has ended. The
+// other nodes may be in other families of contexts. They may also have stores, and a store waits
+// only for work of its own lease.
 void Graph::Impl::keep_memory_for(Index hung) noexcept {
   const Lease& lease = *nodes[hung].lease;
-  const auto tell = [&](const Lease& other) {
-    if (other.family() != lease.family()) {
+  const auto tell = [&](Lease& other) {
+    if (other.family() != lease.family() || other.memory_store() != nullptr) {
       other.tenant().hung.add(lease.device_ordinal(), lease.family());
     }
   };

@@ -23,7 +23,8 @@ CUresult end_made_in_lease(const Holding& holding) noexcept {
     case Kind::ipc_memory:
       return driver.ipc_close_mem_handle(holding.handle);
     default:
-      return driver.mem_free(holding.handle);
+      return holding.store != nullptr ? holding.store->give_back(holding.handle, holding.bytes)
+                                      : driver.mem_free(holding.handle);
   }
 }
 
@@ -64,7 +65,8 @@ std::optional<CUresult> end_in_lease(const Holding& holding, bool is_left) noexc
            if (!holding.given_up) {  // said when it was
              holding.lease->report_failed_end(to_string(holding.kind), status);
            }
-         }});
+         },
+         holding.store != nullptr && !is_left});
   } catch (const std::bad_alloc&) {
     return std::nullopt;  // it stays, and counted
   }

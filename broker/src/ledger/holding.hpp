@@ -108,6 +108,9 @@ struct Holding {
   std::uint64_t amount = 0;
   // The lease that it was made in; null where its origin is code, which must not keep a lease.
   std::shared_ptr<Lease> lease{};
+  // The store that the memory came from and goes back to. Memory of a store counts as memory of a
+  // pool. Null: it is the driver's memory.
+  std::shared_ptr<MemoryStore> store{};
   // The charge for physical memory. It exists as long as a handle of the memory is held or a
   // mapping of it exists. So the handle's entry and those of the mappings share it.
   std::shared_ptr<const Charge> charge{};

@@ -230,10 +230,12 @@ void record_made(Owned& made, Holding holding) {
 CUdeviceptr record(DeviceMemory memory, std::uint64_t bytes, const Holder& holder, Budget* budget) {
   const CUdeviceptr address = memory.get();
   record_made(memory, {.kind = Kind::memory,
+                       .pooled = memory.store() != nullptr,
                        .holder = holder,
                        .handle = address,
                        .bytes = bytes,
-                       .budget = budget});
+                       .budget = budget,
+                       .store = memory.store()});
   return address;
 }
 

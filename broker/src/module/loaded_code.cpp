@@ -48,9 +48,6 @@ struct Loading {
   CUmodule handle = nullptr;
 };
 
-// How long the compiler may take, beside the limit for work on the device.
-constexpr std::chrono::seconds compiler_time{60};
-
 // A module is the memory's, so that of a green lease is loaded in the primary: a green context is
 // for one thread at a time.
 MakeRequest request_for(const std::shared_ptr<Loading>& loading) {
@@ -131,6 +128,7 @@ void LoadedCode::load_now(const ModuleImage& module) {
 Module LoadedCode::load_by_driver(const ModuleImage& module) {
   const ContextGuard guard(lease_->target());
   lease_->check_entered(guard.status());
+  const RealtimeWork work(lease_->tenant(), realtime_call("load module"), lease_->kind());
   const ScopedSpan span(SpanCategory::load, "load module", module.name.c_str(), lease_->tenant().id,
                         image_->size);
   const std::string who = "module \"" + module.name + "\"";

@@ -99,10 +99,15 @@ Unloaded ModuleService::unload_idle(int device) noexcept {
       }
     }
     for (const auto& one : here) {
+      const std::uint64_t from = timeline_now();
       const Unloaded some = one->unload_idle();
       all.modules += some.modules;
       all.bytes += some.bytes;
       if (some.modules == 0) continue;
+      constexpr std::size_t unload = realtime_call("unload module");
+      if (RealtimeSession::anywhere() && holds_up(unload, one->lease()->kind())) {
+        note_realtime_call(one->lease()->tenant(), unload, timeline_now() - from);
+      }
       one->lease()->tenant().log(Severity::info, "module",
                                  std::to_string(some.modules) + " idle module(s) with images of " +
                                      std::to_string(some.bytes) +

@@ -47,4 +47,12 @@ void visit_waits(Waits& waits, const Visit& visit) {
   visit("longest_seconds", waits.longest_seconds);
 }
 
+template <typename Calls, typename Visit>
+void visit_realtime(Calls& calls, const Visit& visit) {
+  visit("count", calls.count);
+  visit("seconds", calls.seconds);
+  visit("longest_seconds", calls.longest_seconds);
+  visit("refused", calls.refused);
+}
+
 }  // namespace ctxbroker::detail

@@ -30,9 +30,14 @@ Json in_json(const InstanceMetrics& instance) {
 }
 
 Json in_json(const TenantMetrics& tenant) {
-  Json json{{"id", tenant.id.value},           {"name", tenant.name},
-            {"strikes", tenant.strikes},       {"guarded_calls", Json::object()},
-            {"held_bytes", tenant.held_bytes}, {"held_things", tenant.held_things}};
+  Json json{{"id", tenant.id.value},
+            {"name", tenant.name},
+            {"strikes", tenant.strikes},
+            {"memory", to_string(tenant.memory)},
+            {"store_unused_bytes", tenant.store_unused_bytes},
+            {"guarded_calls", Json::object()},
+            {"held_bytes", tenant.held_bytes},
+            {"held_things", tenant.held_things}};
   for (const auto& [function, calls] : tenant.guarded_calls) {
     json["guarded_calls"][function] = calls;
   }
@@ -41,6 +46,10 @@ Json in_json(const TenantMetrics& tenant) {
     held[kind] = {{"count", things.count}, {"bytes", things.bytes}};
   }
   detail::visit_waits(tenant.waits, adding_to(json["waits"]));
+  Json& realtime = json["realtime"] = Json::object();
+  for (const auto& [name, calls] : tenant.realtime) {
+    detail::visit_realtime(calls, adding_to(realtime[name]));
+  }
   Json& leases = json["leases"] = Json::array();
   for (const LeaseMetrics& lease : tenant.leases) leases.push_back(in_json(lease));
   Json& instances = json["instances"] = Json::array();

@@ -13,16 +13,17 @@ namespace ctxbroker::detail {
 
 // In the order of the table in trace_file.cpp.
 enum class SpanCategory : std::uint8_t {
-  guard,   // the thread is in a lease's context
-  job,     // one job of a graph
-  call,    // a function of a plug-in runs
-  launch,  // a kernel is enqueued
-  copy,    // a copy or a clear is enqueued
-  wait,    // the host waits for the device
-  load,    // a library or a module is loaded
-  lease,   // a context is made or ended
-  strike,  // an instant: a breach of the plug-in contract
-  device,  // on the device: a plug-in's part of one job
+  guard,     // the thread is in a lease's context
+  job,       // one job of a graph
+  call,      // a function of a plug-in runs
+  launch,    // a kernel is enqueued
+  copy,      // a copy or a clear is enqueued
+  wait,      // the host waits for the device
+  load,      // a library or a module is loaded
+  lease,     // a context is made or ended
+  strike,    // an instant: a breach of the plug-in contract
+  device,    // on the device: a plug-in's part of one job
+  realtime,  // a tenant's call holds up its neighbours, in a real-time session
 };
 
 // One finished span. The subject is copied, so that it may outlive what it names.

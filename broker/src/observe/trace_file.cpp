@@ -20,7 +20,7 @@ struct SpanCategoryRow {
 };
 
 // In the order of SpanCategory.
-constexpr std::array<SpanCategoryRow, 10> rows{{
+constexpr std::array<SpanCategoryRow, 11> rows{{
     {"guard", {"generation", nullptr}},
     {"job", {"width", "height"}},
     {"call", {nullptr, nullptr}},
@@ -31,8 +31,9 @@ constexpr std::array<SpanCategoryRow, 10> rows{{
     {"lease", {"device", nullptr}},
     {"strike", {nullptr, nullptr}},
     {"device", {"device", "generation"}},
+    {"realtime", {nullptr, nullptr}},
 }};
-static_assert(rows.size() == static_cast<std::size_t>(SpanCategory::device) + 1);
+static_assert(rows.size() == static_cast<std::size_t>(SpanCategory::realtime) + 1);
 
 const SpanCategoryRow& row_of(SpanCategory category) noexcept {
   return rows[static_cast<std::size_t>(category)];

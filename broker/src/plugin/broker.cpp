@@ -192,11 +192,11 @@ std::vector<LeaseInfo> Broker::leases() const {
 }
 
 void Broker::begin_realtime() {
-  if (open_impl().has_driver()) impl_->leases().filler().begin_realtime();
+  if (open_impl().has_driver()) impl_->leases().begin_realtime();
 }
 
 void Broker::end_realtime() {
-  if (!open_impl().has_driver() || impl_->leases().filler().end_realtime()) return;
+  if (!open_impl().has_driver() || impl_->leases().end_realtime()) return;
   throw Error(ErrorKind::wrong_state,
               "end_realtime: no begin_realtime is open; call each of them once for the other");
 }

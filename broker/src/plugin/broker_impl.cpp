@@ -92,13 +92,14 @@ std::shared_ptr<TenantImpl> handle_with(std::shared_ptr<TenantImpl> handle,
   const TenantOptions none;
   const bool is_plain = options.lease == none.lease && !options.per_thread_streams &&
                         !options.unload_at_close && options.driver_memory_budget == 0 &&
-                        is_empty(options.driver_limits);
+                        is_empty(options.driver_limits) && options.memory == none.memory;
   if (!is_plain) {
     const std::string& name = handle->identity()->name;
-    throw Error(ErrorKind::invalid_argument,
-                "open_tenant: the policy's patterns for libraries have opened tenant " + name +
-                    " already; write its lease and limits under its name in the policy's by_id",
-                {.tenant = name});
+    throw Error(
+        ErrorKind::invalid_argument,
+        "open_tenant: the policy's patterns for libraries have opened tenant " + name +
+            " already; write its lease, limits and memory under its name in the policy's by_id",
+        {.tenant = name});
   }
   if (options.on_loss) handle->set_loss_callback(options.on_loss);
   return handle;
@@ -335,11 +336,19 @@ void BrokerImpl::poll() {
     ~Scope() { --depth; }
   };
   const Scope scope(polls_);
+  // In a real-time session, this gives no module, context or memory back to the driver, and does
+  // not trim tenants' stores. A poll after the session does it. If an allocation fails, the broker
+  // still frees memory: see UsedDevice::relieve.
+  const bool gives_back = !RealtimeSession::anywhere();
   look_for_fault();
+  if (gives_back) drop_left_instances();
   poll_instances();
   report_losses();
-  end_lost_contexts();
-  end_given_up(recorder_.recorder.get(), false);
+  if (gives_back) {
+    end_lost_contexts();
+    end_given_up(recorder_.recorder.get(), false);
+  }
+  if (leases_) leases_->tell_realtime_calls(false);
   if (claims_ != nullptr) claims_->look();
 }
 
@@ -361,7 +370,6 @@ void BrokerImpl::look_for_fault() noexcept {
 
 // No other thread ends instances meanwhile. What a plug-in calls may end some.
 void BrokerImpl::poll_instances() noexcept {
-  drop_left_instances();
   try {
     std::unique_lock lock(instances_mutex_);
     const std::vector<Instance*> all(instances_.begin(), instances_.end());

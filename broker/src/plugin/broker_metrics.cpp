@@ -46,6 +46,17 @@ LeaseMetrics metrics_of(const Lease& lease) {
   return metrics;
 }
 
+void add_realtime(const TenantIdentity& tenant, TenantMetrics& metrics) {
+  constexpr double second = 1e9;  // ns
+  for (std::size_t call = 0; call < realtime_call_count; ++call) {
+    const RealtimeFigures figures = tenant.realtime.figures(call);
+    if (figures.count == 0 && figures.refused == 0) continue;
+    metrics.realtime[realtime_calls[call].name] = {
+        figures.count, static_cast<double>(figures.nanoseconds) / second,
+        static_cast<double>(figures.longest) / second, figures.refused};
+  }
+}
+
 void add_gated(const TenantIdentity& tenant, TenantMetrics& metrics) {
   GatedTenant* const gated = tenant.gated.load(std::memory_order_acquire);
   // Its code may be another tenant's by now.
@@ -89,7 +100,9 @@ BrokerMetrics BrokerImpl::metrics() const {
     metrics.id = tenant.id;
     metrics.name = tenant.name;
     metrics.strikes = tenant.strikes.load(std::memory_order_relaxed);
+    metrics.memory = tenant.uses_store() ? MemorySource::pool : MemorySource::driver;
     add_gated(tenant, metrics);
+    add_realtime(tenant, metrics);
   };
   add(*host_);
   for (const auto& [id, tenant] : tenants_) add(*tenant);
@@ -98,7 +111,9 @@ BrokerMetrics BrokerImpl::metrics() const {
     for (const auto& lease : leases_->all()) {
       // One whose work does not end may outlive its tenant.
       if (!by_id.contains(lease->tenant().id.value)) add(lease->tenant());
-      by_id[lease->tenant().id.value].leases.push_back(metrics_of(*lease));
+      TenantMetrics& tenant = by_id[lease->tenant().id.value];
+      tenant.leases.push_back(metrics_of(*lease));
+      tenant.store_unused_bytes += lease->unused_store_bytes();
     }
   }
   {

@@ -172,7 +172,9 @@ TenantOptions read(const ctxb_tenant_options* options) {
   wanted.lease = read_lease(given.lease, given.multiprocessors);
   wanted.per_thread_streams = read_flag(given.per_thread_streams, "per_thread_streams");
   wanted.unload_at_close = read_flag(given.unload_at_close, "unload_at_close");
-  check_argument(given.reserved == 0, "reserved is not 0");
+  check_argument(given.memory <= CTXB_MEMORY_POOL,
+                 "memory is not CTXB_MEMORY_AUTO, _DRIVER or _POOL");
+  wanted.memory = static_cast<MemorySource>(given.memory);
   wanted.driver_memory_budget = given.driver_memory_budget;
   wanted.driver_limits = {read_limit(given.pinned_memory_limit), read_limit(given.stream_limit),
                           read_limit(given.event_limit),         read_limit(given.graph_limit),

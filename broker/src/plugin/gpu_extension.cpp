@@ -110,18 +110,18 @@ ctxb_status allocate(const ctxb_host* host, std::uint64_t bytes, std::uint64_t* 
                         std::to_string(budget.held()) + " are taken");
     }
     const auto& lease = instance.lease();
+    const RealtimeWork work(instance.tenant(), realtime_call("allocate"), lease->kind());
     CUdeviceptr got = 0;
-    CUresult status = lease->table().mem_alloc(&got, bytes);
-    if (status == CUDA_ERROR_OUT_OF_MEMORY && lease->device().relieve()) {
-      status = lease->table().mem_alloc(&got, bytes);
-    }
+    std::shared_ptr<MemoryStore> store;
+    const CUresult status = take_device_memory(*lease, bytes, &got, &store);
     if (status != CUDA_SUCCESS) {
       budget.give(bytes);
       return answer(instance, ("allocate of " + std::to_string(bytes) + " bytes").c_str(), status);
     }
     budget.raise_peak();
     try {
-      *address = record(DeviceMemory(lease, got, bytes), bytes, instance.holder(), nullptr);
+      DeviceMemory memory(lease, got, bytes, std::move(store));
+      *address = record(std::move(memory), bytes, instance.holder(), nullptr);
     } catch (const std::bad_alloc&) {
       budget.give(bytes);
       throw;
@@ -134,6 +134,7 @@ ctxb_status release(const ctxb_host* host, std::uint64_t address) {
   constexpr unsigned int phases = in(Phase::activating) | in(Phase::deactivating);
   return host_call(host, "release", phases, [&](Instance& instance, Activation&) {
     if (address == 0) return ctxb_status{CTXB_OK};
+    const RealtimeWork work(instance.tenant(), realtime_call("release"), instance.lease()->kind());
     const auto released = detail::release(instance.holder(), Kind::memory, address);
     if (!released) {
       return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "release",

@@ -88,6 +88,7 @@ std::unique_ptr<Instance> Instance::make(BrokerImpl& broker, std::shared_ptr<Loa
   const PluginDescription& plugin = library->record(index).description;
   check_driver(driver, plugin);
   check_device(driver, plugin, settings.device);
+  const RealtimeWork work(*library->tenant(), realtime_call("create"));
   std::unique_ptr<Instance> made(
       new Instance(broker, std::move(library), index, std::move(settings)));
   try {

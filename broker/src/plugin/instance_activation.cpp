@@ -72,6 +72,7 @@ void Instance::activate(const ActivationSizes& sizes) {
                 "plug-in " + description_.short_name + " is active already; deactivate it first");
   }
   check_sizes(sizes, description_.media);
+  const RealtimeWork work(tenant(), realtime_call("activate"));
   renew_lost_lease();
   modules_ = broker_.modules().at(lease_);
   const UseScope use(modules_->gate());
@@ -126,6 +127,7 @@ bool Instance::watches_files() const noexcept {
 
 bool Instance::take_changed_files() {
   if (activation_ == nullptr || activation_->sizes.realtime) return false;
+  if (RealtimeSession::anywhere()) return false;  // a poll after the session sees the change
   {
     const UseScope use(modules_->gate());
     if (!activation_->modules->look_at_files(broker_.end_timeout())) return false;
@@ -157,6 +159,7 @@ void Instance::deactivate() noexcept {
   renewal_.reset();
   const Phase before = phase();
   if (before != Phase::active && before != Phase::lost) return;
+  const RealtimeWork work(tenant(), realtime_call("deactivate"));
   const auto modules = modules_;
   const UseScope use(modules->gate());
   answer_callback();

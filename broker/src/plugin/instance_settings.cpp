@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/instance_settings.hpp"
 
+#include <algorithm>
+
 #include "context/lease_decision.hpp"
 
 namespace ctxbroker::detail {
@@ -81,6 +83,29 @@ std::uint64_t driver_limit(const LimitRow& row, const TenantOptions& options, co
   if (const auto by_host = options.driver_limits.*row.member) return *by_host;
   return smallest_limit(policy, ids, row.preset,
                         [&](const PluginPolicy& one) { return one.driver_limits.*row.member; });
+}
+
+MemorySource memory_source(MemorySource by_host, const Policy& policy,
+                           const std::vector<std::string>& ids) {
+  if (by_host != MemorySource::automatic) return by_host;
+  constexpr auto open = MemorySource::automatic;
+  MemorySource chosen = open;
+  for (const std::string& id : ids) {
+    const PluginPolicy* own = find(policy, id);
+    const MemorySource said = own == nullptr ? open : own->memory.value_or(open);
+    if (said == MemorySource::driver) return said;
+    if (said != open) chosen = said;
+  }
+  if (chosen == open) chosen = policy.for_all.memory.value_or(open);
+  return chosen == open ? default_memory_source : chosen;
+}
+
+bool refuses_in_realtime(const Policy& policy, const std::vector<std::string>& ids) {
+  return std::any_of(ids.begin(), ids.end(), [&](const std::string& id) {
+    const PluginPolicy* own = find(policy, id);
+    const auto choice = own != nullptr && own->realtime ? own->realtime : policy.for_all.realtime;
+    return choice == RealtimePolicy::refuse;
+  });
 }
 
 std::uint64_t memory_budget(const InstanceOptions& options, const Policy& policy,

@@ -49,6 +49,19 @@ std::uint64_t driver_memory_budget(std::uint64_t by_host, const Policy& policy,
 std::uint64_t driver_limit(const LimitRow& row, const TenantOptions& options, const Policy& policy,
                            const std::vector<std::string>& ids);
 
+// The source of a tenant's device memory if neither the host nor the policy chooses. Some programs
+// share memory with other processes in ways that memory of a pool does not support.
+inline constexpr MemorySource default_memory_source = MemorySource::driver;
+
+// Returns the source of a tenant's device memory: never `automatic`. The host's choice comes first,
+// then the policy by id, then the policy for all. If the entries of plug-ins differ, `driver`
+// applies.
+MemorySource memory_source(MemorySource by_host, const Policy& policy,
+                           const std::vector<std::string>& ids);
+// Returns whether the policy refuses calls of a tenant's code that hold up its neighbours in a
+// real-time session. If the entries of plug-ins differ, it refuses them.
+bool refuses_in_realtime(const Policy& policy, const std::vector<std::string>& ids);
+
 // An instance's own copy.
 struct InstanceSettings {
   int device = 0;

@@ -68,7 +68,9 @@ void JobGraph::give_up() noexcept {
 // Only this thread is kept from what a capture forbids, such as allocations: others go on.
 JobGraph::Outcome JobGraph::begin(const DriverTable& driver, CUstream stream) noexcept {
   if (!has_graphs(driver)) return {CUDA_ERROR_NOT_SUPPORTED, "this driver has no graphs"};
+  const OpenCaptures::Beginning beginning;
   const CUresult status = driver.stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  if (status == CUDA_SUCCESS) capture_.emplace();
   return status == CUDA_SUCCESS ? Outcome{} : Outcome{status, "a capture cannot be begun"};
 }
 
@@ -120,9 +122,11 @@ JobGraph::Outcome JobGraph::end(const std::shared_ptr<Lease>& lease, CUstream st
     // An invalid capture has ended. Had the call itself failed, the stream would go on capturing:
     // the second call ends that, or finds nothing to end.
     if (driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS) driver.graph_destroy(graph);
+    capture_.reset();
     return {status, "it does something that cannot be captured"};
   }
   const Outcome outcome = launch_it ? launch(lease, stream, graph) : Outcome{};
+  capture_.reset();  // after the launch, so that frees wait for the job
   driver.graph_destroy(graph);
   return outcome;
 }

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "context/open_captures.hpp"
 #include "context/resources.hpp"
 
 namespace ctxbroker::detail {
@@ -42,6 +44,7 @@ class JobGraph {
   Outcome make(const std::shared_ptr<Lease>& lease, CUgraph graph) noexcept;
 
   bool wanted_ = false;
+  std::optional<OpenCaptures::OfJob> capture_;  // while it is open
   GraphExec exec_;
   std::uint64_t clusters_ = 0;  // the shapes of its kernels' clusters
 };

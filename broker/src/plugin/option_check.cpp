@@ -40,6 +40,7 @@ void check_placement(const std::optional<Placement>& placement, const char* memb
 void check_policy(const PluginPolicy& policy) {
   if (policy.lease) check_enumerator(policy.lease->kind, "a policy's lease", "LeaseKind");
   check_placement(policy.placement, "a policy's placement");
+  if (policy.memory) check_enumerator(*policy.memory, "a policy's memory", "MemorySource");
 }
 
 constexpr std::string_view host_name = "host";
@@ -113,6 +114,7 @@ void check_tenant_name(const std::string& name) {
 
 void check(const TenantOptions& options) {
   check_enumerator(options.lease.kind, "TenantOptions::lease", "LeaseKind");
+  check_enumerator(options.memory, "TenantOptions::memory", "MemorySource");
 }
 
 void check(const InstanceOptions& options) {

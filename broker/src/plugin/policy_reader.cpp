@@ -98,6 +98,29 @@ void read_process(const Json& value, const Location& location, PluginPolicy& pol
   }
 }
 
+void read_memory(const Json& value, const Location& location, PluginPolicy& policy) {
+  if (value.is_string()) {
+    policy.memory = parse_memory_source(value.get_ref<const std::string&>());
+  }
+  if (!policy.memory || policy.memory == MemorySource::automatic) {
+    location.refuse(described(value) +
+                    " is not a source of memory; allowed are \"driver\" (the driver's own "
+                    "allocations) and \"pool\" (a pool of the tenant's own)");
+  }
+}
+
+void read_realtime(const Json& value, const Location& location, PluginPolicy& policy) {
+  if (value == "count") {
+    policy.realtime = RealtimePolicy::count;
+  } else if (value == "refuse") {
+    policy.realtime = RealtimePolicy::refuse;
+  } else {
+    location.refuse(described(value) +
+                    " is not a choice for calls in a real-time session; allowed are \"count\" and "
+                    "\"refuse\"");
+  }
+}
+
 using LimitReader = void (*)(const Json&, const Location&, DriverLimits&);
 constexpr std::array<std::pair<const char*, LimitReader>, 6> limit_members{
     {{"pinned_memory", read_limit<&DriverLimits::pinned_memory>},
@@ -112,12 +135,14 @@ void read_limits(const Json& value, const Location& location, PluginPolicy& poli
 }
 
 using PluginReader = void (*)(const Json&, const Location&, PluginPolicy&);
-constexpr std::array<std::pair<const char*, PluginReader>, 6> plugin_members{
+constexpr std::array<std::pair<const char*, PluginReader>, 8> plugin_members{
     {{"lease", read_lease},
      {"placement", read_placement},
      {"memory_budget", read_budget<&PluginPolicy::memory_budget>},
      {"driver_memory_budget", read_budget<&PluginPolicy::driver_memory_budget>},
      {"driver_limits", read_limits},
+     {"memory", read_memory},
+     {"realtime", read_realtime},
      {"process", read_process}}};
 
 // parse_document has looked at it.

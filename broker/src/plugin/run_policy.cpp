@@ -24,7 +24,9 @@ void add(PluginPolicy& own, const PluginPolicy& runs) {
   take_if_open(&PluginPolicy::placement, own, runs);
   take_if_open(&PluginPolicy::memory_budget, own, runs);
   take_if_open(&PluginPolicy::driver_memory_budget, own, runs);
+  take_if_open(&PluginPolicy::realtime, own, runs);
   take_if_open(&PluginPolicy::process, own, runs);
+  take_if_open(&PluginPolicy::memory, own, runs);
   for (const auto limit :
        {&DriverLimits::pinned_memory, &DriverLimits::streams, &DriverLimits::events,
         &DriverLimits::graphs, &DriverLimits::modules, &DriverLimits::contexts}) {

@@ -122,6 +122,7 @@ void TenantImpl::close() {
     dismiss(**library, options_.unload_at_close);
   }
   give_back_what_is_left();
+  tell_realtime_calls(*identity_, true);
   const std::lock_guard lock(mutex_);
   for (DeviceEntry& entry : by_device_) entry.current.store(nullptr, std::memory_order_release);
   end_leases();

@@ -21,7 +21,10 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
       identity_(std::move(identity)),
       options_(std::move(options)),
       by_device_(broker.has_driver() ? broker.driver().devices.size() : 0) {
-  if (identity_->id == host_tenant) return;
+  if (identity_->id == host_tenant) {
+    identity_->memory_source = memory_source(options_.memory, {}, {});  // no policy applies to it
+    return;
+  }
   if (broker.gate().mode != GateMode::none) {
     gated_tenant(identity_).open(*this, identity_);
   }
@@ -29,6 +32,8 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
 }
 
 void TenantImpl::know_plugins(const std::vector<std::string>& ids) {
+  identity_->memory_source = memory_source(options_.memory, broker_.policy(), ids);
+  identity_->realtime.set_refuses(refuses_in_realtime(broker_.policy(), ids));
   std::string not_kept;
   for (const LimitRow& row : limit_rows()) {
     const std::uint64_t limit = driver_limit(row, options_, broker_.policy(), ids);
@@ -174,7 +179,9 @@ std::shared_ptr<Lease> TenantImpl::owned(int device) {
 
 CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "allocate: bytes is 0");
-  DeviceMemory memory = make_device_memory(owned(device), bytes);
+  const std::shared_ptr<Lease> lease = owned(device);
+  const RealtimeWork work(*identity_, realtime_call("allocate"), lease->kind());
+  DeviceMemory memory = make_device_memory(lease, bytes);
   const std::lock_guard lock(mutex_);
   check_open();
   identity_->memory.take(bytes);
@@ -183,8 +190,8 @@ CUdeviceptr TenantImpl::allocate(std::uint64_t bytes, int device) {
 
 namespace {
 
-const char* ending_call(Kind kind) noexcept {
-  switch (kind) {
+const char* ending_call(const Holding& held) noexcept {
+  switch (held.kind) {
     case Kind::stream:
       return "cuStreamDestroy_v2";
     case Kind::mapping:
@@ -192,14 +199,14 @@ const char* ending_call(Kind kind) noexcept {
     case Kind::ipc_memory:
       return "cuIpcCloseMemHandle";
     default:
-      return "cuMemFree_v2";
+      return held.store != nullptr ? "cuMemFreeAsync" : "cuMemFree_v2";
   }
 }
 
 // Throws Error if the driver has refused to end it.
 void check_ended(const Holding& held, const Released& released) {
   if (!released.is_still_held) return;
-  throw driver_error(held.lease->table(), released.status, ending_call(held.kind),
+  throw driver_error(held.lease->table(), released.status, ending_call(held),
                      std::string("the driver did not end the ") + to_string(held.kind) +
                          ", which the tenant still holds",
                      held.lease->owner());
@@ -212,6 +219,7 @@ void TenantImpl::release(CUdeviceptr address) {
   for (const Kind kind : {Kind::memory, Kind::mapping, Kind::ipc_memory}) {
     const auto held = ledger().find(kind, address, holder());
     if (!held) continue;
+    const RealtimeWork work(*identity_, realtime_call("release"), held->lease->kind());
     std::unique_lock lock(mutex_);
     const Leases leases = leases_;
     lock.unlock();  // what follows may wait
@@ -242,6 +250,7 @@ SharedMemory TenantImpl::record_shared(const std::shared_ptr<Lease>& lease,
 SharedMemory TenantImpl::allocate_shareable(std::uint64_t bytes, int device) {
   if (bytes == 0) throw Error(ErrorKind::invalid_argument, "shareable: bytes is 0");
   const std::shared_ptr<Lease> lease = owned(device);
+  const RealtimeWork work(*identity_, realtime_call("allocate"), lease->kind());
   return record_shared(lease, make_shared_memory(lease, bytes), &identity_->memory);
 }
 
@@ -313,8 +322,9 @@ void TenantImpl::enable_peer_access(int device, int peer) {
                        gated()->lease(device, &from) == CUDA_SUCCESS &&
                        gated()->lease(peer, &to) == CUDA_SUCCESS;
   const CUresult status = here->report_status(guarded(here->target(), {}, [&] {
-    return counted ? detail::enable_peer_access(*gated(), from, to, 0)
-                   : driver.table.ctx_enable_peer_access(there->memory_context(), 0);
+    return there->open_stores(
+        handle(device), counted ? detail::enable_peer_access(*gated(), from, to, 0)
+                                : driver.table.ctx_enable_peer_access(there->memory_context(), 0));
   }));
   if (status == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return;
   if (status == no_slot) throw here->entry_error(status, "peer access cannot be enabled");

@@ -31,6 +31,13 @@ LeaseState state_in(const Json& json) {
   throw json::DocumentError("a lease has an unknown state");
 }
 
+MemorySource memory_in(const Json& json) {
+  for (const MemorySource source : {MemorySource::driver, MemorySource::pool}) {
+    if (json == to_string(source)) return source;
+  }
+  throw json::DocumentError("a tenant has an unknown source of memory");
+}
+
 LeaseMetrics read_lease(const Json& json) {
   LeaseMetrics lease;
   lease.device = whole<int>(json.at("device"));
@@ -47,6 +54,8 @@ TenantMetrics read_tenant(const Json& json) {
   tenant.id.value = whole<std::uint32_t>(json.at("id"));
   tenant.name = name_in(json.at("name"));
   tenant.strikes = whole<std::uint64_t>(json.at("strikes"));
+  tenant.memory = memory_in(json.at("memory"));
+  tenant.store_unused_bytes = whole<std::uint64_t>(json.at("store_unused_bytes"));
   tenant.held_bytes = whole<std::uint64_t>(json.at("held_bytes"));
   tenant.held_things = whole<std::uint64_t>(json.at("held_things"));
   for (const auto& [function, calls] : json.at("guarded_calls").items()) {
@@ -57,6 +66,9 @@ TenantMetrics read_tenant(const Json& json) {
                                                whole<std::uint64_t>(things.at("bytes"))};
   }
   visit_waits(tenant.waits, reading(json.at("waits")));
+  for (const auto& [name, calls] : json.at("realtime").items()) {
+    visit_realtime(tenant.realtime[take_message(name.c_str())], reading(calls));
+  }
   for (const Json& one : json.at("leases")) tenant.leases.push_back(read_lease(one));
   for (const Json& one : json.at("instances")) {
     InstanceMetrics& instance = tenant.instances.emplace_back();

@@ -172,7 +172,8 @@ Json Served::open(std::uint64_t epoch, const Json& ask) {
                        {"minor", device.compute_minor},
                        {"multiprocessors", device.multiprocessors},
                        {"memory_bytes", device.memory_bytes},
-                       {"mps", device.mps}});
+                       {"mps", device.mps},
+                       {"memory_pools", device.memory_pools}});
   }
   return {{"driver", to_string(driver.kind)},
           {"path", driver.path},

@@ -95,7 +95,7 @@ TEST_F(CHostArgumentsTest, NoBadArgumentSucceeds) {
   refused([](auto& options) { options.multiprocessors = 8; }, "only CTXB_LEASE_GREEN");
   refused([](auto& options) { options.per_thread_streams = 2; }, "per_thread_streams is 2");
   refused([](auto& options) { options.unload_at_close = 2; }, "unload_at_close is 2");
-  refused([](auto& options) { options.reserved = 1; }, "reserved is not 0");
+  refused([](auto& options) { options.memory = 3; }, "CTXB_MEMORY_AUTO, _DRIVER or _POOL");
   for (const std::size_t size :
        {std::size_t{3}, sizeof(ctxb_tenant_options) - 2, 4 * sizeof(ctxb_tenant_options) + 4}) {
     refused([&](auto& options) { options.size = static_cast<uint32_t>(size); },

@@ -179,7 +179,11 @@ TEST_F(CHostTest, MetricsAndTimelineAreWrittenAsJson) {
   EXPECT_EQ(ctxb_broker_stop_timeline(broker), CTXB_OK);
   ASSERT_EQ(ctxb_broker_start_timeline(broker, 1 << 20), CTXB_OK) << ctxb_last_error();
   EXPECT_EQ(ctxb_broker_start_timeline(broker, 0), CTXB_ERROR_WRONG_STATE);
-  ctxb_tenant* tenant = open();
+  ctxb_tenant_options with_pool{};
+  with_pool.size = sizeof with_pool;
+  with_pool.memory = CTXB_MEMORY_POOL;
+  ctxb_tenant* tenant = nullptr;
+  ASSERT_EQ(ctxb_tenant_open(broker, "filter", &with_pool, &tenant), CTXB_OK) << ctxb_last_error();
   ctxb_guard guard;
   ASSERT_EQ(ctxb_tenant_enter(tenant, 0, "render", &guard), CTXB_OK) << ctxb_last_error();
   ctxb_guard_leave(&guard);
@@ -188,6 +192,7 @@ TEST_F(CHostTest, MetricsAndTimelineAreWrittenAsJson) {
   EXPECT_THAT(metrics, StartsWith("{"));
   EXPECT_THAT(metrics, HasSubstr("ctxbroker.metrics/1"));
   EXPECT_THAT(metrics, HasSubstr("filter"));
+  EXPECT_THAT(metrics, HasSubstr(R"("memory": "pool")"));
   ctxb_timeline_summary summary{};
   summary.size = sizeof summary;
   ASSERT_EQ(ctxb_broker_send_timeline(broker, append, &timeline, &summary), CTXB_OK)
@@ -358,7 +363,7 @@ TEST_F(CHostTest, GateBudgetAndTenantUsageAreReported) {
     options.size = sizeof options;
     options.driver_memory_budget = budget;
     // A host whose header has no budgets has none, whatever lies behind its struct.
-    if (!limited) options.size = offsetof(ctxb_tenant_options, reserved);
+    if (!limited) options.size = offsetof(ctxb_tenant_options, memory);
     ctxb_tenant* tenant = nullptr;
     ASSERT_EQ(ctxb_tenant_open(broker, "counted", &options, &tenant), CTXB_OK);
     ctxb_library* library = nullptr;

@@ -56,6 +56,23 @@ TEST_F(MetricsTest, ALeaseCountsTheWorkOfAllItsInstances) {
   EXPECT_EQ(lease("behaviours").jobs, 7u);  // what has ended stays counted
 }
 
+TEST_F(MetricsTest, CreateAndActivateInARealTimeSessionAreCounted) {
+  PluginInstance before = active("affine");
+  EXPECT_THAT(tenant("behaviours").realtime, testing::IsEmpty());
+  broker.begin_realtime();
+  {
+    const PluginInstance inside = active("scratch");
+    broker.end_realtime();
+  }
+  auto calls = tenant("behaviours").realtime;
+  EXPECT_EQ(calls["create"].count, 1U);
+  EXPECT_EQ(calls["activate"].count, 1U);
+  EXPECT_EQ(calls["deactivate"].count, 0U) << "after the session";
+  EXPECT_GT(calls["activate"].seconds, 0);
+  EXPECT_THAT(Json::parse(to_json(broker.metrics()))["tenants"].dump(),
+              testing::HasSubstr("\"activate\":{\"count\":1"));
+}
+
 // Also those of calls that failed afterwards, and when it is another life of the lease.
 TEST_F(MetricsTest, ALeaseCountsEachLaunchOnce) {
   PluginInstance fails = active("launches_and_fails"), throws = active("launches_and_throws"),
@@ -155,6 +172,8 @@ TEST_F(MetricsTest, JsonHoldsTheSameNumbers) {
     EXPECT_EQ(shown.at("id"), tenant.id.value);
     EXPECT_EQ(shown.at("name"), tenant.name);
     EXPECT_EQ(shown.at("strikes"), tenant.strikes);
+    EXPECT_EQ(shown.at("memory"), to_string(tenant.memory));
+    EXPECT_EQ(shown.at("store_unused_bytes"), tenant.store_unused_bytes);
     ASSERT_EQ(shown.at("leases").size(), tenant.leases.size());
     ASSERT_EQ(shown.at("instances").size(), tenant.instances.size());
     for (std::size_t at = 0; at < tenant.leases.size(); ++at) {
@@ -189,8 +208,12 @@ TEST_F(MetricsTest, JsonHoldsTheSameNumbers) {
   }
   TenantMetrics odd;
   odd.name = "\"\xff\n";
-  EXPECT_EQ(Json::parse(to_json(BrokerMetrics{{odd}})).at("tenants").at(0).at("name"),
-            "\"\ufffd\n");
+  odd.memory = MemorySource::pool;
+  odd.store_unused_bytes = 4096;
+  const Json shown = Json::parse(to_json(BrokerMetrics{{odd}})).at("tenants").at(0);
+  EXPECT_EQ(shown.at("memory"), "pool");
+  EXPECT_EQ(shown.at("store_unused_bytes"), 4096);
+  EXPECT_EQ(shown.at("name"), "\"\ufffd\n");
 }
 
 }  // namespace

@@ -116,12 +116,21 @@ TEST_F(BrokerTest, UnknownEnumeratorsInOptionsAreRefused) {
   wrong.policy.by_id["x"].lease = LeaseChoice(static_cast<LeaseKind>(99));
   EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return Broker::open(wrong); }),
               AllOf(HasSubstr("policy"), HasSubstr("99")));
+  wrong = options();
+  wrong.policy.for_all.memory = static_cast<MemorySource>(99);
+  EXPECT_THAT(error_text(ErrorKind::invalid_argument, [&] { return Broker::open(wrong); }),
+              AllOf(HasSubstr("policy"), HasSubstr("memory is 99")));
 
   TenantOptions tenant;
   tenant.lease = LeaseChoice(static_cast<LeaseKind>(99));
   EXPECT_THAT(
       error_text(ErrorKind::invalid_argument, [&] { return broker.open_tenant("x", tenant); }),
       HasSubstr("TenantOptions::lease"));
+  tenant.lease = {};
+  tenant.memory = static_cast<MemorySource>(99);
+  EXPECT_THAT(
+      error_text(ErrorKind::invalid_argument, [&] { return broker.open_tenant("x", tenant); }),
+      HasSubstr("TenantOptions::memory is 99"));
 
   const PluginLibrary library = broker.load(test_plugin("behaviours"));
   InstanceOptions instance;

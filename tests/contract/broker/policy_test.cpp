@@ -99,6 +99,54 @@ TEST_F(PolicyContractTest, ATenantOfTheHostsIsKnownByItsNameAndTheHostIsNot) {
   EXPECT_NE(governed.host().lease().granted.kind, LeaseKind::private_own);
 }
 
+MemorySource memory_of(const Broker& broker, const std::string& tenant) {
+  for (const TenantMetrics& one : broker.metrics().tenants) {
+    if (one.name == tenant) return one.memory;
+  }
+  ADD_FAILURE() << "no tenant " << tenant;
+  return MemorySource::automatic;
+}
+
+TEST_F(PolicyContractTest, HostsChoiceOfMemoryOutranksThePolicyAndTheMetricsShowIt) {
+  Broker governed =
+      with(R"("for_all": {"memory": "pool"}, "by_id": {"named": {"memory": "driver"}})");
+  const Tenant all = governed.open_tenant("all"), named = governed.open_tenant("named");
+  EXPECT_EQ(memory_of(governed, "all"), MemorySource::pool);
+  EXPECT_EQ(memory_of(governed, "named"), MemorySource::driver);
+  TenantOptions chosen;
+  chosen.memory = MemorySource::driver;
+  const Tenant by_host = governed.open_tenant("by_host", chosen);
+  EXPECT_EQ(memory_of(governed, "by_host"), MemorySource::driver);
+  chosen.memory = MemorySource::pool;
+  Tenant again = governed.open_tenant("again", chosen);
+  EXPECT_EQ(memory_of(governed, "again"), MemorySource::pool);
+  again.close();
+  const Tenant silent = broker.open_tenant("silent");
+  EXPECT_NE(memory_of(broker, "silent"), MemorySource::automatic) << "without a policy";
+}
+
+TEST_F(PolicyContractTest, PolicyOfMemoryDoesNotApplyToTheHost) {
+  BrokerOptions governed = options();
+  governed.policy.for_all.memory = MemorySource::pool;
+  Broker open = Broker::open(governed);
+  const Tenant host = open.host();
+  EXPECT_EQ(memory_of(open, "host"), memory_of(broker, "host"));
+  governed.host.memory = MemorySource::pool;
+  Broker chosen = Broker::open(governed);
+  const Tenant own = chosen.host();
+  EXPECT_EQ(memory_of(chosen, "host"), MemorySource::pool);
+}
+
+TEST_F(PolicyContractTest, LibraryHasTheDriversMemoryIfOneOfItsPluginsNeedsIt) {
+  Broker governed = with(R"("by_id": {"com.example.test.affine": {"memory": "pool"},
+                                      "com.example.test.bias": {"memory": "driver"}})");
+  const PluginLibrary mixed = governed.load(test_plugin("behaviours"));
+  EXPECT_EQ(memory_of(governed, "behaviours"), MemorySource::driver);
+  Broker pools = with(R"("by_id": {"com.example.test.affine": {"memory": "pool"}})");
+  const PluginLibrary whole = pools.load(test_plugin("behaviours"));
+  EXPECT_EQ(memory_of(pools, "behaviours"), MemorySource::pool);
+}
+
 TEST_F(PolicyContractTest, MemoryBudgetsHoldUnlessTheHostGivesAnother) {
   Broker governed = with(R"("for_all": {"memory_budget": 1048575}, "by_id": {"never.loaded": {}})");
   const PluginLibrary library = governed.load(test_plugin("behaviours"));

@@ -135,6 +135,19 @@ TEST_F(WatchedFileTest, ChangedFileIsIgnoredInRealTime) {
   }
 }
 
+TEST_F(WatchedFileTest, ChangedFileIsSeenAfterARealTimeSession) {
+  PluginInstance instance = active("watched");
+  use(instance);
+  broker.begin_realtime();
+  write(affine_text(2));
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(250)) {
+    ASSERT_EQ(job(), 1.0F);
+  }
+  broker.end_realtime();
+  EXPECT_TRUE(becomes(2));
+}
+
 TEST_F(WatchedFileTest, FileChangesWhileJobsRunReachTheJobs) {
   PluginInstance instance = active("watched");
   std::atomic<int> seen{1};

@@ -282,12 +282,17 @@ TEST_P(ClaimedLibrariesTest, OpenTenantReturnsAHandleOfTheTenant) {
   EXPECT_THROW(static_cast<void>(handle.lease()), Error);
   EXPECT_NE(library.allocate(64), 0U);
   EXPECT_EQ(held_bytes(owner), 192U) << "the tenant stays open";
-  try {
-    const Tenant chosen = broker.open_tenant(owner, {LeaseChoice(LeaseKind::green, 8)});
-    FAIL() << "the policy has the options";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr(owner), HasSubstr("by_id")));
+  TenantOptions with_memory;
+  with_memory.memory = MemorySource::driver;
+  for (const TenantOptions& options :
+       {TenantOptions{LeaseChoice(LeaseKind::green, 8)}, with_memory}) {
+    try {
+      const Tenant chosen = broker.open_tenant(owner, options);
+      FAIL() << "the policy has the options";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(owner), HasSubstr("by_id")));
+    }
   }
 }
 

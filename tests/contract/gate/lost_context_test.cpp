@@ -66,6 +66,15 @@ TEST_F(LostContextTest, IsGivenBackOnceNobodyIsInside) {
   EXPECT_EQ(current(), tenant.lease().context);
 }
 
+TEST_F(LostContextTest, StaysUntilTheEndOfARealTimeSession) {
+  load_ballast();
+  lose();
+  broker.begin_realtime();
+  EXPECT_LT(polled(), ballast_bytes);
+  broker.end_realtime();
+  EXPECT_GE(polled(), ballast_bytes);
+}
+
 TEST_F(LostContextTest, IsGivenBackBeforeTheNextOneIsMade) {
   const std::uint64_t first = tenant.lease().generation;
   const std::size_t before = free_memory();

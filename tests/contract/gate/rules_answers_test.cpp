@@ -132,7 +132,7 @@ TEST_P(AnswersAloneTest, NullHandleIsAnsweredAsByTheDriver) {
   EXPECT_EQ(tenant.strikes(), 0U);
 }
 
-TEST_P(AnswersAloneTest, DeviceThatThereIsNotAndNullPointerAreAnsweredAsByTheDriver) {
+TEST_P(AnswersAloneTest, MissingDeviceAndNullPointerAreAnsweredAsByTheDriver) {
   Tenant tenant = open("no device");
   constexpr const char *retain = "cuDevicePrimaryCtxRetain", *state = "cuDevicePrimaryCtxGetState";
   CUcontext* const nowhere = nullptr;

@@ -154,6 +154,16 @@ TEST_F(RunTest, PatternsOfAPolicyFileAreFollowed) {
   EXPECT_THAT(lease_in(report(), "com.example.painter"), StartsWith("private"));
 }
 
+TEST_F(RunTest, ReportSaysWhereATenantsMemoryComesFrom) {
+  write_bytes(folder / "p.json", R"({"schema": "ctxbroker.policy/1",
+      "for_all": {"memory": "driver"}, "by_id": {"one": {"memory": "pool"}}})");
+  run_program({"--policy", at("p.json"), "--tenant", "one=*/launch_neighbour.so", "--tenant",
+               "two=*/launch_neighbour_twin.so", "--report", at("report.json")},
+              {"allocate-by=" + neighbour(), "allocate-by=" + neighbour("launch_neighbour_twin")});
+  EXPECT_EQ(tenant_in(report(), "one").at("memory"), "pool");
+  EXPECT_EQ(tenant_in(report(), "two").at("memory"), "driver");
+}
+
 TEST_F(RunTest, StrikeOfATenantIsTold) {
   const std::vector<std::string> deeds{"use", "allocate-by=" + neighbour(),
                                        "free-by=" + neighbour(), "look"};

@@ -117,6 +117,44 @@ TEST(DriverMemoryBudgetTest, HostThenTheSmallestOfThePlugins) {
   EXPECT_EQ(driver_memory_budget(7, policy, {"a.x", "a.y"}), 7U);
 }
 
+TEST(MemorySourceOrderTest, HostThenIdThenAllThenTheDefault) {
+  constexpr auto open = MemorySource::automatic, driver = MemorySource::driver,
+                 pool = MemorySource::pool;
+  const Ids plugins{"a.x"};
+  Policy policy;
+  EXPECT_EQ(memory_source(open, policy, plugins), default_memory_source);
+  EXPECT_NE(default_memory_source, open);
+  for (const auto all : {driver, pool}) {
+    policy.for_all.memory = all;
+    EXPECT_EQ(memory_source(open, policy, plugins), all);
+  }
+  policy.by_id["a.x"].memory = driver;
+  EXPECT_EQ(memory_source(open, policy, plugins), driver) << "for_all has a pool";
+  policy.by_id["a.x"].memory = pool;
+  policy.for_all.memory = driver;
+  EXPECT_EQ(memory_source(open, policy, plugins), pool);
+  EXPECT_EQ(memory_source(driver, policy, plugins), driver);
+  policy.by_id["a.x"].memory = driver;
+  EXPECT_EQ(memory_source(pool, policy, plugins), pool);
+}
+
+TEST(MemorySourceOrderTest, DriverAppliesIfEntriesDiffer) {
+  constexpr auto open = MemorySource::automatic, driver = MemorySource::driver,
+                 pool = MemorySource::pool;
+  Policy policy;
+  policy.for_all.memory = driver;
+  policy.by_id["a.x"].memory = pool;
+  EXPECT_EQ(memory_source(open, policy, {"a.silent", "a.x"}), pool)
+      << "the entry of one plug-in applies to the whole library";
+  policy.by_id["a.y"].memory = driver;
+  EXPECT_EQ(memory_source(open, policy, {"a.x", "a.y"}), driver);
+  EXPECT_EQ(memory_source(open, policy, {"a.y", "a.x"}), driver);
+  EXPECT_EQ(memory_source(open, policy, {"a.x"}), pool) << "the other entry is of another library";
+  policy.for_all.memory = pool;
+  policy.by_id["a.x"].memory = open;
+  EXPECT_EQ(memory_source(open, policy, {"a.x"}), pool) << "an entry that leaves it open";
+}
+
 TEST(InstanceSettingsTest, LimitsAreTheHostsThenThePoliciesThenTheDefaults) {
   Policy policy;
   TenantOptions options;
@@ -144,6 +182,19 @@ TEST(InstanceSettingsTest, LimitsAreTheHostsThenThePoliciesThenTheDefaults) {
     options.driver_limits.*row.member = 0;
     EXPECT_EQ(limit(), 0U);
   }
+}
+
+TEST(InstanceSettingsTest, OneStrictPluginIsEnoughToRefuseTheLibrarysCallsInRealTime) {
+  Policy policy;
+  const auto refuses = [&] { return refuses_in_realtime(policy, {"a.x", "a.y"}); };
+  EXPECT_FALSE(refuses());
+  policy.by_id["a.y"].realtime = RealtimePolicy::refuse;
+  EXPECT_TRUE(refuses());
+  policy.by_id["a.y"].realtime = RealtimePolicy::count;
+  policy.for_all.realtime = RealtimePolicy::refuse;
+  EXPECT_TRUE(refuses()) << "a.x";
+  policy.by_id["a.x"].realtime = RealtimePolicy::count;
+  EXPECT_FALSE(refuses());
 }
 
 TEST(MostFreeTest, MemoryThenFewerLeasesThenTheLowerNumber) {

@@ -45,11 +45,13 @@ std::string by_id(const std::string& id) {
 TEST(PolicyTest, EveryMemberIsRead) {
   const Policy policy = parse_policy(R"({
     "schema": "ctxbroker.policy/1",
-    "for_all": {"lease": "auto", "placement": "round-robin", "memory_budget": 0},
+    "for_all": {"lease": "auto", "placement": "round-robin", "memory_budget": 0,
+                "memory": "pool"},
     "by_id": {
       "com.example.blur": {"lease": "green:16", "placement": 3, "memory_budget": 1073741824},
       "com.example.gain": {"lease": "private", "placement": "most-free-memory",
-                           "driver_memory_budget": 1048576,
+                           "driver_memory_budget": 1048576, "memory": "driver",
+                           "realtime": "refuse",
                            "driver_limits": {"pinned_memory": 1, "streams": 2, "events": 3,
                                              "graphs": 4, "modules": 5, "contexts": 0}},
       "org.never-loaded.x_1": {}
@@ -59,6 +61,7 @@ TEST(PolicyTest, EveryMemberIsRead) {
   EXPECT_EQ(policy.for_all.lease, LeaseChoice());
   EXPECT_EQ(policy.for_all.placement, Placement(PlacementRule::round_robin));
   EXPECT_EQ(policy.for_all.memory_budget, 0U);
+  EXPECT_EQ(policy.for_all.memory, MemorySource::pool);
   ASSERT_EQ(policy.by_id.size(), 3U);
   const PluginPolicy& blur = policy.by_id.at("com.example.blur");
   EXPECT_EQ(blur.lease, LeaseChoice(LeaseKind::green, 16));
@@ -70,6 +73,10 @@ TEST(PolicyTest, EveryMemberIsRead) {
   EXPECT_FALSE(gain.memory_budget);
   EXPECT_EQ(gain.driver_memory_budget, std::uint64_t{1} << 20U);
   EXPECT_FALSE(blur.driver_memory_budget);
+  EXPECT_EQ(gain.memory, MemorySource::driver);
+  EXPECT_FALSE(blur.memory);
+  EXPECT_EQ(gain.realtime, RealtimePolicy::refuse);
+  EXPECT_FALSE(blur.realtime);
   EXPECT_EQ(gain.driver_limits.pinned_memory, 1U);
   EXPECT_EQ(gain.driver_limits.streams, 2U);
   EXPECT_EQ(gain.driver_limits.events, 3U);
@@ -150,10 +157,14 @@ const std::vector<Document> documents{
     {"budget_0", for_all(R"("memory_budget": 0)"), {}},
     {"budget_exponent", for_all(R"("memory_budget": 1e9)"), {}},
     {"budget_largest", for_all(R"("memory_budget": 9007199254740991)"), {}},
+    {"realtime_count", for_all(R"("realtime": "count")"), {}},
+    {"realtime_refuse", for_all(R"("realtime": "refuse")"), {}},
     {"limits_empty", for_all(R"("driver_limits": {})"), {}},
     {"limit_0", for_all(R"("driver_limits": {"streams": 0})"), {}},
     {"limit_largest", for_all(R"("driver_limits": {"events": 9007199254740991})"), {}},
     {"driver_budget", for_all(R"("driver_memory_budget": 9007199254740991)"), {}},
+    {"memory_driver", for_all(R"("memory": "driver")"), {}},
+    {"memory_pool", for_all(R"("memory": "pool")"), {}},
     {"id", by_id("com.example.blur"), {}},
     {"id_of_two_parts", by_id("example.Blur-2_b"), {}},
 
@@ -229,6 +240,17 @@ const std::vector<Document> documents{
     {"budget_half", for_all(R"("memory_budget": 0.5)"), {"a whole number of bytes"}},
     {"budget_text", for_all(R"("memory_budget": "1 GiB")"), {"\"1 GiB\" is not a memory budget"}},
     {"budget_too_large", for_all(R"("memory_budget": 9007199254740992)"), {"9007199254740991"}},
+    {"memory_unknown",
+     for_all(R"("memory": "arena")"),
+     {"$.for_all.memory: \"arena\" is not a source of memory", "\"driver\"", "\"pool\""}},
+    {"memory_auto", for_all(R"("memory": "auto")"), {"\"auto\" is not a source of memory"}},
+    {"memory_capital", for_all(R"("memory": "Pool")"), {"\"Pool\" is not a source of memory"}},
+    {"memory_number", for_all(R"("memory": 2)"), {"the number 2 is not a source of memory"}},
+    {"memory_null", for_all(R"("memory": null)"), {"null is not a source of memory"}},
+    {"realtime_unknown",
+     for_all(R"("realtime": "stop")"),
+     {"$.for_all.realtime: \"stop\" is not a choice", "\"count\" and \"refuse\""}},
+    {"realtime_number", for_all(R"("realtime": 1)"), {"the number 1 is not a choice"}},
     {"limits_number",
      for_all(R"("driver_limits": 1)"),
      {"$.for_all.driver_limits: the number 1", "\"pinned_memory\", \"streams\""}},
@@ -321,6 +343,18 @@ TEST_F(PolicyFileTest, UnreadablePolicyFileIsRefusedWithTheReason) {
   const std::string largest = with("");
   EXPECT_EQ(error_of([&] { return read_policy(file(largest + blanks.substr(largest.size()))); }),
             "");
+}
+
+TEST(MemorySourceTest, SourcesAreParsedAndPrinted) {
+  for (const char* text : {"auto", "driver", "pool"}) {
+    const auto source = parse_memory_source(text);
+    ASSERT_TRUE(source) << text;
+    EXPECT_STREQ(to_string(*source), text);
+  }
+  for (const char* text : {"", "automatic", "Pool", "pool ", "unknown"}) {
+    EXPECT_FALSE(parse_memory_source(text)) << text;
+  }
+  EXPECT_STREQ(to_string(static_cast<MemorySource>(3)), "unknown");
 }
 
 TEST(PlacementTest, PlacementsAreParsedAndPrinted) {

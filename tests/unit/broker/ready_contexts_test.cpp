@@ -54,15 +54,15 @@ TEST_F(ReadyContextsTest, ContextsAreMadeOnceADeviceIsInUseAndRefilled) {
 
 TEST_F(ReadyContextsTest, NoContextIsMadeInRealTime) {
   LeaseTable table(driver, host, fault, {0, 2, plenty});
-  table.filler().begin_realtime();
-  table.filler().begin_realtime();
+  table.begin_realtime();
+  table.begin_realtime();
   const auto shared = lease(table, LeaseKind::shared);
   EXPECT_FALSE(table.filler().wait_until_filled());
-  table.filler().end_realtime();
+  table.end_realtime();
   EXPECT_FALSE(table.filler().wait_until_filled()) << "nested";
   EXPECT_EQ(books.contexts.size(), 0u);
-  EXPECT_TRUE(table.filler().end_realtime());
-  EXPECT_FALSE(table.filler().end_realtime()) << "one too many";
+  EXPECT_TRUE(table.end_realtime());
+  EXPECT_FALSE(table.end_realtime()) << "one too many";
   EXPECT_TRUE(table.filler().wait_until_filled());
   EXPECT_EQ(books.contexts.size(), 2u);
 }
@@ -72,13 +72,13 @@ TEST_F(ReadyContextsTest, WaitInRealTimeAnswersWhetherAllContextsAreReady) {
   LeaseTable table(driver, host, fault, {0, 4, 250});
   const auto shared = lease(table, LeaseKind::shared);
   EXPECT_TRUE(table.filler().wait_until_filled());
-  table.filler().begin_realtime();
+  table.begin_realtime();
   EXPECT_TRUE(table.filler().wait_until_filled()) << "as many as the budget allows";
   const auto same = lease(table, LeaseKind::shared);
   EXPECT_TRUE(table.filler().wait_until_filled()) << "a lease that took none of them";
   const auto own = lease(table, LeaseKind::private_own);
   EXPECT_FALSE(table.filler().wait_until_filled());
-  table.filler().end_realtime();
+  table.end_realtime();
   EXPECT_TRUE(table.filler().wait_until_filled());
   EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 2u) << "there was room again";
 }
@@ -111,7 +111,7 @@ TEST_F(ReadyContextsTest, RealTimeBeginsAfterTheContextInTheMaking) {
   std::promise<int> began;  // how many were made by then
   std::future<int> beginning = began.get_future();
   std::thread thread([&] {
-    table.filler().begin_realtime();
+    table.begin_realtime();
     began.set_value(slow.made);
   });
   EXPECT_EQ(beginning.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
@@ -120,7 +120,7 @@ TEST_F(ReadyContextsTest, RealTimeBeginsAfterTheContextInTheMaking) {
   thread.join();
   EXPECT_FALSE(table.filler().wait_until_filled());
   EXPECT_EQ(slow.made, 1) << "and no further one";
-  table.filler().end_realtime();
+  table.end_realtime();
   EXPECT_TRUE(table.filler().wait_until_filled());
   EXPECT_EQ(slow.made, 3);
 }
@@ -139,7 +139,7 @@ TEST_F(ReadyContextsTest, NobodyWaitsForAContextThatIsNotMadeInTime) {
   EXPECT_EQ(family->put_off().size(), 1U);
   const auto own = lease(table, LeaseKind::private_own);  // the one that stood ready
   table.filler().wait_until_filled();
-  table.filler().begin_realtime();
+  table.begin_realtime();
   EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 0U);
   EXPECT_THAT(said, testing::IsEmpty());
   end.set_value();
@@ -147,7 +147,7 @@ TEST_F(ReadyContextsTest, NobodyWaitsForAContextThatIsNotMadeInTime) {
   made.set_value();
   while (table.device(0).is_making_held_up()) std::this_thread::yield();
   EXPECT_EQ(table.device(0).spares(LeaseKind::private_own), 1U) << "it came late";
-  table.filler().end_realtime();
+  table.end_realtime();
 }
 
 TEST_F(ReadyContextsTest, ContextsStayWithinTheBudget) {

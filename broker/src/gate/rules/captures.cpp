@@ -30,11 +30,9 @@ CUresult begun(const Caller& caller, CUstream stream, CUresult status) noexcept 
     stream_capture_begun(stream, context);
     return status;
   }
-  const void* const owner = caller.tenant != nullptr ? &caller.tenant->main() : nullptr;
-  if (owner == nullptr || stream != CU_STREAM_PER_THREAD) {
-    current_may_have_changed();  // the next guard has to look at the mode
-    OpenCaptures::all().begun(owner, stream, context);
-  }
+  const bool is_left_to_thread = caller.tenant == nullptr || stream == CU_STREAM_PER_THREAD;
+  current_may_have_changed();  // the next guard has to look at the mode
+  OpenCaptures::all().begun(is_left_to_thread ? nullptr : &caller.tenant->main(), stream, context);
   return status;
 }
 
@@ -81,6 +79,7 @@ struct BeginsGlobalCapture {
     const Caller caller = enter_rule<Real>();
     const CUresult refused = check_begin(caller, Real::symbol, stream, ptsz);
     if (refused != CUDA_SUCCESS) return refused;
+    const OpenCaptures::Beginning beginning;
     return begun(caller, named<ptsz>(stream),
                  any_gated_tenant()
                      ? WithMode<with_mode>::call(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
@@ -95,6 +94,7 @@ struct BeginsCapture {
     const Caller caller = enter_rule<Real>();
     const CUresult refused = check_begin(caller, Real::symbol, stream, ptsz);
     if (refused != CUDA_SUCCESS) return refused;
+    const OpenCaptures::Beginning beginning;
     return begun(caller, named<ptsz>(stream), Real::call(stream, narrowed(mode)));
   }
 };
@@ -111,6 +111,7 @@ struct BeginsCaptureToGraph {
       refused = check_use(*caller.tenant, Real::symbol, Kind::graph, handle_value(graph));
     }
     if (refused != CUDA_SUCCESS) return refused;
+    const OpenCaptures::Beginning beginning;
     return begun(caller, named<ptsz>(stream),
                  Real::call(stream, graph, nodes, edges, count, narrowed(mode)));
   }
@@ -131,6 +132,7 @@ struct BeginsRecapture {
     PendingCalls* const calls =
         caller.tenant != nullptr && function != nullptr ? &caller.tenant->pending_calls() : nullptr;
     if (calls != nullptr) calls->mark_graph();
+    const OpenCaptures::Beginning beginning;  // the driver calls the function meanwhile
     const CUresult status = Real::call(stream, narrowed(mode), graph, function, data);
     if (calls != nullptr && status != CUDA_SUCCESS) calls->unmark_graph();
     return begun(caller, named<ptsz>(stream), status);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: which one is current on a thread, those that tenants make, and what belongs to one. For
 // a tenant, "the primary" is its own lease. A call that the driver refuses borrows nothing.
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -180,6 +181,22 @@ CUresult exchange_mode(CUstreamCaptureMode* mode) noexcept {
 }
 
 using MemoryInfo = DriverFunction<"cuMemGetInfo_v2", CUresult(std::size_t*, std::size_t*)>;
+
+// Counts memory that stores keep unused as free, because an allocation that needs it gets it.
+template <SymbolName name, typename Size>
+struct TellsMemory {
+  using Real = DriverFunction<name, CUresult(Size*, Size*)>;
+  static CUresult call(Size* free, Size* total) noexcept {
+    const Caller caller = enter_rule<Real>();
+    const CUresult status = Real::call(free, total);
+    if (caller.tenant == nullptr || status != CUDA_SUCCESS || free == nullptr) return status;
+    const std::shared_ptr<Lease> lease = caller.tenant->lease_meant(current_context());
+    if (lease == nullptr || lease->lost()) return status;
+    const std::uint64_t all = *free + lease->device().unused_of_stores();
+    *free = static_cast<Size>(std::min<std::uint64_t>(all, std::numeric_limits<Size>::max()));
+    return status;
+  }
+};
 
 // The most device memory that a context takes, as seen on large GPUs. The tenant's budget must have
 // room for it before a context is made.
@@ -456,6 +473,7 @@ CUresult make_green(CUgreenCtx* out, CUdevResourceDesc description, CUdevice dev
                     unsigned flags) noexcept {
   const Caller caller = enter_rule<MakeGreen>();
   if (caller.tenant == nullptr) return MakeGreen::call(out, description, device, flags);
+  caller.tenant->mark_own_green();
   return make_held(
       *caller.tenant, Kind::green_context, out, bytes_of_green(description, device, flags),
       [&] { return make_green_in_time(*caller.tenant, out, description, device, flags); });
@@ -492,7 +510,8 @@ constexpr RuleRow context_rows[] = {
     row<SetsPreference<"cuCtxSetSharedMemConfig", CUsharedconfig>>(),
     row<SetsPreference<"cuCtxResetPersistingL2Cache">>(),
     unguarded<GetLimit>(),
-    unguarded<MemoryInfo>(),
+    row<TellsMemory<"cuMemGetInfo", unsigned int>>(),
+    row<TellsMemory<"cuMemGetInfo_v2", std::size_t>>(),
     unguarded<PriorityRange>(),
 };
 

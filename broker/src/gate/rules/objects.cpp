@@ -12,6 +12,8 @@
 #include "context/open_captures.hpp"
 #include "gate/held.hpp"
 #include "gate/rule.hpp"
+#include "gate/stored_memory.hpp"
+#include "gate/use.hpp"
 #include "image/image.hpp"
 
 namespace ctxbroker::detail {
@@ -22,8 +24,40 @@ namespace {
 using Address = CUdeviceptr;
 using Old = unsigned int;
 
+// Gives the host memory that tenants' stores keep unused, if the driver has too little.
+template <typename Allocate>
+CUresult allocate_for_host(Allocate&& allocate) noexcept {
+  const CUresult status = allocate();
+  CUdevice device = -1;
+  if (status != CUDA_ERROR_OUT_OF_MEMORY || !any_gated_tenant() ||
+      CurrentDevice::call(&device) != CUDA_SUCCESS) {
+    return status;
+  }
+  GatedTenant* const tenant = tenant_on(device);
+  return tenant != nullptr && relieve_device(*tenant) ? allocate() : status;
+}
+
 template <SymbolName name, typename A, typename Size>
-using Allocates = Makes<name, Kind::memory, bytes_first, A, Size>;
+struct Allocates {
+  using Real = DriverFunction<name, CUresult(A*, Size)>;
+  static CUresult call(A* out, Size bytes) noexcept {
+    const Caller caller = enter_rule<Real>();
+    const auto by_driver = [&] { return Real::call(out, bytes); };
+    if (caller.tenant == nullptr) return allocate_for_host(by_driver);
+    Holding holding{.kind = Kind::memory, .bytes = bytes};
+    if constexpr (std::is_same_v<A, Address>) {
+      if (out != nullptr && bytes != 0) holding.store = store_here(*caller.tenant);
+    }
+    holding.pooled = holding.store != nullptr;
+    MemoryStore* const store = holding.store.get();
+    return make_held(*caller.tenant, std::move(holding), out, [&] {
+      if constexpr (std::is_same_v<A, Address>) {
+        if (store != nullptr) return store->allocate(out, bytes);
+      }
+      return by_driver();
+    });
+  }
+};
 
 // Its size is known once the driver has chosen the pitch.
 template <SymbolName name, typename A, typename Size>
@@ -36,8 +70,20 @@ struct AllocatesPitched {
     constexpr std::uint64_t most_pitch_unit = 512;
     const std::uint64_t bytes = (static_cast<std::uint64_t>(width) + most_pitch_unit - 1) /
                                 most_pitch_unit * most_pitch_unit * height;
-    return make_held(*caller.tenant, Kind::memory, out, bytes,
-                     [&] { return Real::call(out, pitch, width, height, element); });
+    Holding holding{.kind = Kind::memory, .bytes = bytes};
+    if constexpr (std::is_same_v<A, Address>) {
+      const bool is_right = out != nullptr && pitch != nullptr && width != 0 && height != 0 &&
+                            (element == 4 || element == 8 || element == 16);
+      if (is_right) holding.store = store_here(*caller.tenant);
+    }
+    holding.pooled = holding.store != nullptr;
+    MemoryStore* const store = holding.store.get();
+    return make_held(*caller.tenant, std::move(holding), out, [&] {
+      if constexpr (std::is_same_v<A, Address>) {
+        if (store != nullptr) return store->allocate_pitched(out, pitch, width, height);
+      }
+      return Real::call(out, pitch, width, height, element);
+    });
   }
 };
 
@@ -221,8 +267,6 @@ class ModuleLoad {
   std::array<Log, 2> logs_;
 };
 
-constexpr std::chrono::seconds compiler_time{60};
-
 // Makes a tenant's load in the memory of its lease. When the driver waits for work of a neighbour
 // that does not end, the tenant gets CUDA_ERROR_NOT_READY after the limit.
 template <typename Load>
@@ -319,6 +363,16 @@ template <SymbolName name>
 using LoadsLibrary = Counted<name, Kind::library, CUlibrary, const void*, CUjit_option*, void**,
                              unsigned, CUlibraryOption*, void**, unsigned>;
 
+using GetIpcHandle = DriverFunction<"cuIpcGetMemHandle", CUresult(CUipcMemHandle*, Address)>;
+CUresult get_ipc_handle(CUipcMemHandle* handle, Address address) noexcept {
+  const Caller caller = enter_rule<GetIpcHandle>();
+  const CUresult status = GetIpcHandle::call(handle, address);
+  if (status != CUDA_SUCCESS && caller.tenant != nullptr && find_stored(address)) {
+    leave_store(*caller.tenant, GetIpcHandle::symbol);
+  }
+  return status;
+}
+
 // The host can lend a tenant what it has imported.
 constexpr Use external_memory{1, Kind::external_memory, lent};
 
@@ -358,6 +412,7 @@ constexpr RuleRow object_rows[] = {
                         CUmipmappedArray, CUexternalMemory, const void*>,
                 external_memory>>(),
 
+    rule<GetIpcHandle, get_ipc_handle>(),
     row<Counted<"cuIpcOpenMemHandle", Kind::ipc_memory, Address, CUipcMemHandle, unsigned>>(),
     row<Counted<"cuIpcOpenMemHandle_v2", Kind::ipc_memory, Address, CUipcMemHandle, unsigned>>(),
     row<Ends<"cuIpcCloseMemHandle", Kind::ipc_memory, Address>>(),

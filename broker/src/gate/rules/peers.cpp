@@ -3,6 +3,7 @@
 // pair of contexts. In a context that tenants share, each has it for itself: this counts which of
 // them have asked for it, so that no tenant takes it from another.
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -140,6 +141,15 @@ CUresult find(const Caller& caller, const char* function, CUcontext* peer, Betwe
   return status;
 }
 
+// Opens the stores at `peer` after a call that enables access. The context that gets the access is
+// current.
+CUresult open_stores(GatedTenant& tenant, CUcontext peer, CUresult enabled) noexcept {
+  CUdevice here = -1;
+  const std::shared_ptr<Lease> there = tenant.lease_meant(peer);
+  const bool is_known = there != nullptr && CurrentDevice::call(&here) == CUDA_SUCCESS;
+  return is_known ? there->open_stores(here, enabled) : enabled;
+}
+
 CUresult enable(CUcontext peer, unsigned flags) noexcept {
   const Caller caller = enter_rule<Enable>();
   if (peer == nullptr || !any_gated_tenant()) return Enable::call(peer, flags);
@@ -149,8 +159,10 @@ CUresult enable(CUcontext peer, unsigned flags) noexcept {
   Between between;
   const CUresult status = find(caller, Enable::symbol, &peer, &between);
   if (status != CUDA_SUCCESS) return status;
-  return between.known ? enable_peer_access(*caller.tenant, between.from, between.peer, flags)
-                       : Enable::call(peer, flags);
+  return open_stores(*caller.tenant, peer,
+                     between.known
+                         ? enable_peer_access(*caller.tenant, between.from, between.peer, flags)
+                         : Enable::call(peer, flags));
 }
 
 CUresult disable(CUcontext peer) noexcept {

@@ -97,7 +97,7 @@ using GetState = DriverFunction<"cuDevicePrimaryCtxGetState", CUresult(CUdevice,
 CUresult get_state(CUdevice device, unsigned* flags, int* active) noexcept {
   const Caller caller = enter_rule<GetState>();
   if (caller.tenant == nullptr) return GetState::call(device, flags, active);
-  // The driver checks these before the device.
+  // The driver checks the pointers before the device.
   if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
   unsigned told_flags = 0;
   bool told_active = false;

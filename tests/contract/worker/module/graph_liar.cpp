@@ -36,7 +36,8 @@ std::string sound_answer(std::uint32_t type) {
     case graph_open:
       return R"({"driver": "software", "path": "", "version": 13000, "reason": "",
                  "devices": [{"ordinal": 0, "name": "one", "major": 9, "minor": 0,
-                              "multiprocessors": 1, "memory_bytes": 1, "mps": false}]})";
+                              "multiprocessors": 1, "memory_bytes": 1, "mps": false,
+                              "memory_pools": true}]})";
     case graph_create:
       return R"({"path": "liar.so", "has_state": true, "plugins": [{
           "id": "com.example.test.liar", "name": "Liar", "vendor": "", "version": "1.0.0",

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store of device memory for one tenant, which takes and frees memory there without waiting for
+// its neighbours.
+//
+// The driver's cuMemFree waits until all work in the contexts that share the memory has ended, and
+// holds up new work there meanwhile. Both also affect the neighbours. The driver frees memory of a
+// pool in the order of a stream instead. So a tenant can have a pool that no other tenant uses, and
+// a free waits for the tenant's own work alone.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "context/tenant_identity.hpp"
+#include "driver/driver_table.hpp"
+
+namespace ctxbroker::detail {
+
+class HungWork;
+struct PutOff;
+
+// Work that may still use memory, and the events that happen when it has ended.
+struct WorkBehind {
+  enum class Of : std::uint8_t {
+    lease,   // the work of one green lease
+    device,  // all work in the primary context and in the green contexts on it
+    unknown  // no event could be recorded yet, for example because of a capture
+  };
+  Of of = Of::unknown;
+  std::vector<CUevent> events{};
+  bool is_late = false;  // a wait for it has reached its limit
+};
+
+// The store of one lease on a device. It may outlive the lease, because its memory may. Any thread.
+class MemoryStore {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Calls `use` for each context of the lease. None of them ends meanwhile. Returns false, without
+  // a call, if the lease is shared, lost or over: then its work cannot be told from other work.
+  using Contexts = std::function<bool(const std::function<void(CUcontext)>& use)>;
+  // The place where a store is made.
+  struct Place {
+    const DriverTable& driver;
+    std::shared_ptr<const TenantIdentity> tenant;
+    CUcontext primary;         // the store takes memory there
+    std::uint64_t generation;  // of the primary
+    CUdevice device;
+    int ordinal;  // of the device
+    HungWork& family;
+    Contexts contexts;  // of the lease
+  };
+
+  // Returns null if the driver has no pools, or makes none in time.
+  static std::shared_ptr<MemoryStore> make(const Place& place) noexcept;
+  // Makes no driver call: see `end_within`.
+  ~MemoryStore() = default;
+  MemoryStore(const MemoryStore&) = delete;
+  MemoryStore& operator=(const MemoryStore&) = delete;
+
+  // Takes memory that every stream can use at once. A context of the device is current, and the
+  // thread captures nothing.
+  CUresult allocate(CUdeviceptr* out, std::uint64_t bytes) noexcept;
+  // Takes memory for rows, with the pitch that cuMemAllocPitch gives them. Neither size is 0.
+  CUresult allocate_pitched(CUdeviceptr* out, std::size_t* pitch, std::uint64_t width,
+                            std::uint64_t height) noexcept;
+
+  // Records the work that may use the tenant's memory now. This is the work of the lease. With
+  // `beyond_lease`, or if the lease is shared, lost or over, it is all work on the device.
+  WorkBehind record_work(bool beyond_lease = false) noexcept;
+  // Waits for the work. Returns false if the work has not ended by then; the work is late from then
+  // on. While other work of the tenant is late, this only looks and does not wait.
+  bool wait(WorkBehind& work, Clock::time_point until) noexcept;
+  // Returns whether work of the tenant is late.
+  bool is_held_up() const noexcept;
+  // Takes memory back without waiting. Once the work has ended, the memory can be used again, and
+  // `freed` is called: at once or later, on any thread. It may be empty.
+  CUresult give_back(CUdeviceptr address, std::uint64_t bytes, WorkBehind work,
+                     std::function<void()> freed = {}) noexcept;
+  CUresult give_back(CUdeviceptr address, std::uint64_t bytes,
+                     std::function<void()> freed = {}) noexcept {
+    return give_back(address, bytes, record_work(), std::move(freed));
+  }
+  // Takes memory back that no work has used.
+  void give_back_unused(CUdeviceptr address) noexcept { free_now(address); }
+  // Frees memory that was given back and that no work uses any more.
+  void free_what_is_done() noexcept;
+  // Waits for the work behind memory that was given back, but not for late work.
+  void wait_for_frees(Clock::time_point until) noexcept;
+
+  // Gives another device access to all its memory. Peer access does this for the driver's memory.
+  CUresult open_to(CUdevice other) noexcept;
+
+  // Returns the bytes that the store keeps and that the tenant does not use.
+  std::uint64_t unused() noexcept;
+  // Waits for the work that the device has now. If it ends before `until`, gives unused memory back
+  // to the device. Returns whether some was given back.
+  bool trim(Clock::time_point until) noexcept;
+  // Frees memory that no work uses any more. After 10 s without an allocation, it also gives unused
+  // memory back to the device.
+  void poll() noexcept;
+  // Adds the memory that waits for late work. Throws std::bad_alloc.
+  void list_put_off(std::vector<PutOff>& list) const;
+
+  // Returns until when the work of a tenant may be waited for, from now on.
+  Clock::time_point latest() const noexcept {
+    return limit_ > std::chrono::milliseconds::zero() ? Clock::now() + limit_
+                                                      : Clock::time_point::max();
+  }
+  std::uint64_t generation() const noexcept { return generation_; }
+  CUcontext primary() const noexcept { return primary_; }
+
+  // Waits for the work that the device had at the first call, and destroys the pool. Memory that
+  // was taken from it and not given back stays valid until it is freed. Returns false if the work
+  // has not ended within the limit. The caller has the only reference to the store.
+  bool end_within(std::chrono::milliseconds limit) noexcept;
+  // Makes the pool keep no freed memory, because the store stays until the process ends.
+  void keep_nothing() noexcept;
+
+ private:
+  // Memory that work may still use.
+  struct Waiting {
+    CUdeviceptr address = 0;
+    std::uint64_t bytes = 0;
+    WorkBehind work;
+    std::function<void()> freed;
+  };
+
+  explicit MemoryStore(const Place& place);
+  // The unused memory that can go once that work has ended, if nothing was freed meanwhile: work of
+  // another lease may use memory that the tenant has lent and freed.
+  struct Trim {
+    WorkBehind work;
+    std::uint64_t frees = 0;
+  };
+
+  CUresult open(CUdevice device) noexcept;
+  void close() noexcept;
+  bool keeps_unused() const noexcept;
+  Trim begin_trim() noexcept;
+  bool end_trim(Trim& trim, bool is_over) noexcept;
+  CUresult find_pitch_unit(std::uint64_t* unit) noexcept;
+  CUresult free_now(CUdeviceptr address) noexcept;
+  CUresult record(CUcontext context, std::vector<CUevent>& events) noexcept;
+  bool have_happened(const std::vector<CUevent>& events) const noexcept;
+  bool is_over(const WorkBehind& work) const noexcept;
+  bool wait(const std::vector<CUevent>& events, Clock::time_point until) const noexcept;
+  void keep(std::vector<CUevent>& events) noexcept;
+  void record_unknown() noexcept;
+  bool take_done(Waiting& done) noexcept;
+  std::uint64_t bytes(CUmemPool_attribute which) const noexcept;
+
+  const DriverTable driver_;  // the broker's may end before the store
+  const std::shared_ptr<const TenantIdentity> tenant_;
+  const Contexts contexts_;
+  CUcontext const primary_;
+  const std::uint64_t generation_;
+  const int device_;  // its ordinal
+  const std::chrono::milliseconds limit_;
+  CUmemoryPool pool_ = nullptr;
+  CUstream stream_ = nullptr;  // in the primary; the pool allocates and frees in its order
+  std::atomic<std::uint64_t> pitch_unit_{0};  // 0: not known yet
+  mutable std::mutex mutex_;
+  std::deque<Waiting> waiting_;  // the oldest first
+  std::size_t late_ = 0;         // how many of these wait for late work
+  std::uint64_t frees_ = 0;      // how many frees the pool has got
+  std::vector<CUevent> events_;  // spare ones
+  std::vector<CUevent> last_;    // behind the work that `end_within` waits for
+  Clock::time_point last_use_ = Clock::now();
+  std::mutex poll_mutex_;     // of trim_
+  std::optional<Trim> trim_;  // that `poll` has begun
+};
+
+// The stores of one device. Any thread.
+//
+// `generation` is the present generation of the device's primary context. Stores of an earlier
+// generation were destroyed together with their primary context, and are left alone.
+class MemoryStores {
+ public:
+  // Returns false if the store cannot give access to a device that is to have it. Throws
+  // std::bad_alloc.
+  bool add(const std::shared_ptr<MemoryStore>& store);
+  // Calls MemoryStore::open_to for all stores. Stores that are added later are opened, too.
+  CUresult open_to(CUdevice other, std::uint64_t generation) noexcept;
+  std::uint64_t unused(std::uint64_t generation) const noexcept;
+  // Calls MemoryStore::trim for all stores.
+  bool trim(std::chrono::milliseconds limit, std::uint64_t generation) noexcept;
+  // Calls MemoryStore::poll for all stores, and ends those that have no other owner any more.
+  void poll(std::uint64_t generation) noexcept;
+  void list_put_off(std::vector<PutOff>& list) const;
+  // Ends the stores that have no other owner. For each of them, it waits for the work on the
+  // device, but no longer than `limit`.
+  void end_all(std::chrono::milliseconds limit) noexcept;
+
+ private:
+  std::vector<std::shared_ptr<MemoryStore>> of(std::uint64_t generation) const noexcept;
+
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<MemoryStore>> stores_;
+  std::vector<CUdevice> others_;  // the devices that have access
+};
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory that a tenant's code gets from the tenant's store (see MemoryStore) and that looks
+// like the driver's memory.
+#pragma once
+
+#include <cuda.h>
+
+#include <memory>
+#include <optional>
+
+#include "context/memory_store.hpp"
+#include "gate/caller.hpp"
+#include "ledger/holding.hpp"
+
+namespace ctxbroker::detail {
+
+// Returns the store for an allocation on the calling thread. Null: the memory comes from the
+// driver, for example while the thread captures.
+std::shared_ptr<MemoryStore> store_here(GatedTenant& tenant) noexcept;
+
+// Gives memory back to its store. Waits for the tenant's own work, but for no neighbour, and no
+// longer than the limit on waiting for work that may hang. The memory counts in the tenant's budget
+// until the work that may use it has ended.
+CUresult free_stored(GatedTenant& tenant, const Holding& held) noexcept;
+
+// Gives memory back that its tenant leaves behind or that the host frees. Does not wait.
+CUresult free_left(const Holding& held) noexcept;
+
+// Returns the memory of any tenant's store that contains the address.
+std::optional<Holding> find_stored(CUdeviceptr address) noexcept;
+
+// Makes the tenant's memory come from the driver from now on, and writes a record. Call it when the
+// tenant's code wants a handle for other processes, which memory of a pool does not have.
+void leave_store(GatedTenant& tenant, const char* function) noexcept;
+
+}  // namespace ctxbroker::detail

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory that the broker itself takes for a tenant. It comes from the tenant's pool, and a
+// release waits for no neighbour.
+#include <cuda.h>
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "broker_fixture.hpp"
+#include "support/child_process.hpp"
+#include "support/hung_kernel.hpp"
+#include "support/raw_driver.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::Combine;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Values;
+
+constexpr std::uint64_t stored_mib = std::uint64_t{1} << 20;
+using StoreCell = std::tuple<MemorySource, LeaseKind>;
+const auto store_sources = Values(MemorySource::pool, MemorySource::driver);
+const auto store_kinds = Values(LeaseKind::shared, LeaseKind::green);
+const auto name_of_store_cell = [](const auto& one) {
+  return std::string(to_string(std::get<0>(one.param))) + "_" + to_string(std::get<1>(one.param));
+};
+
+class BrokerStoresTest : public BrokerTest, public ::testing::WithParamInterface<StoreCell> {
+ protected:
+  BrokerStoresTest() : raw(broker.driver().path) {
+    BrokerOptions impatient = options();
+    impatient.end_timeout = patience;
+    impatient.job_timeout = patience;
+    impatient.policy.for_all.memory = source();
+    broker = Broker::open(std::move(impatient));
+  }
+  void SetUp() override {
+    raw.init();
+    int pools = 0;
+    raw.call("cuDeviceGetAttribute", &pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
+    if (pools == 0) GTEST_SKIP() << "the device has no memory pools";
+  }
+  static MemorySource source() { return std::get<0>(GetParam()); }
+  static LeaseKind kind() { return std::get<1>(GetParam()); }
+  static bool is_pooled() { return source() == MemorySource::pool; }
+  Tenant open(const char* name, LeaseKind lease = kind()) {
+    return broker.open_tenant(name, TenantOptions{LeaseChoice(lease)});
+  }
+  PluginInstance twin() {
+    PluginInstance instance = broker.create(broker.load(test_plugin("behaviours_twin")), "affine",
+                                            {Placement(0), LeaseChoice(kind()), 0});
+    instance.activate(test_sizes);
+    return instance;
+  }
+  bool is_of_a_pool(std::uint64_t address) const {
+    CUmemoryPool pool = nullptr;
+    EXPECT_EQ(raw.call("cuPointerGetAttribute", static_cast<void*>(&pool),
+                       CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, static_cast<CUdeviceptr>(address)),
+              CUDA_SUCCESS);
+    return pool != nullptr;
+  }
+  std::uint64_t memory_put_off() const {
+    std::uint64_t bytes = 0;
+    for (const PutOffMetrics& one : broker.metrics().put_off) {
+      if (one.what == "device memory") bytes += one.bytes;
+    }
+    return bytes;
+  }
+  void wait_until_nothing_is_put_off() const {
+    const auto latest = steady_clock::now() + std::chrono::seconds(20);
+    while (!broker.metrics().put_off.empty() && steady_clock::now() < latest) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    EXPECT_THAT(broker.metrics().put_off, IsEmpty());
+  }
+
+  static constexpr milliseconds patience{400};
+  RawDriver raw;
+  float pixel[4] = {0, 1, 2, 3};
+};
+
+INSTANTIATE_TEST_SUITE_P(Cells, BrokerStoresTest, Combine(store_sources, store_kinds),
+                         name_of_store_cell);
+
+TEST_P(BrokerStoresTest, TenantsMemoryComesFromItsPoolUnlessItsLeaseIsPrivate) {
+  Tenant tenant = open("tenant"), alone = open("alone", LeaseKind::private_own);
+  EXPECT_EQ(is_of_a_pool(tenant.allocate(stored_mib)), is_pooled());
+  EXPECT_FALSE(is_of_a_pool(alone.allocate(stored_mib))) << "no neighbour waits";
+}
+
+TEST_P(BrokerStoresTest, MemoryCountsUntilItIsReleasedOrTheTenantCloses) {
+  Tenant tenant = open("tenant");
+  const std::uint64_t first = tenant.allocate(stored_mib);
+  static_cast<void>(tenant.allocate(2 * stored_mib));
+  EXPECT_EQ(tenant.memory_bytes(), 3 * stored_mib);
+  tenant.release(first);
+  EXPECT_EQ(tenant.memory_bytes(), 2 * stored_mib);
+  EXPECT_THROW(tenant.release(first), Error);
+  tenant.close();
+  EXPECT_EQ(tenant.memory_bytes(), 0U);
+  EXPECT_THAT(broker.metrics().put_off, IsEmpty());
+}
+
+TEST_P(BrokerStoresTest, MemoryOfALostLeaseIsReleasedInTheNextOne) {
+  Tenant tenant = open("tenant");
+  const std::uint64_t address = tenant.allocate(stored_mib);
+  broker.force_loss(tenant.id(), 0, "a test");
+  const std::uint64_t next = tenant.allocate(stored_mib);
+  EXPECT_NO_THROW(tenant.release(address));
+  EXPECT_NO_THROW(tenant.release(next));
+  EXPECT_EQ(tenant.memory_bytes(), 0U);
+}
+
+TEST_P(BrokerStoresTest, GraphOfPluginsWithMemoryOfTheirOwnWorks) {
+  PluginInstance scratch = active("scratch", kind()), next = twin();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_NO_THROW(Graph(broker, {&scratch, &next}, test_sizes).process(pixel, pixel, {}));
+    scratch.deactivate();
+    scratch.activate(test_sizes);
+  }
+  EXPECT_THAT(broker.metrics().put_off, IsEmpty());
+}
+
+// ---- Beside endless work: in a child process, because its memory stays until the exit ----
+
+class BrokerStoresChildTest : public BrokerStoresTest {
+ protected:
+  void SetUp() override {
+    BrokerStoresTest::SetUp();
+    if (IsSkipped()) return;
+    hung.emplace([this](const char* symbol) { return raw.find(symbol); });
+    hung->let_go_after(std::chrono::seconds(20));
+  }
+  void TearDown() override {
+    if (hung) hung->let_go();
+  }
+  void begin_endless_work(Tenant& guilty) const {
+    const CUstream stream = guilty.create_stream();
+    guilty.run(0, [&] {
+      const CUfunction kernel = hung->load();
+      hung->launch(kernel, stream, hung->open());
+      ASSERT_EQ(raw.call("cuStreamSynchronize", stream), CUDA_SUCCESS);
+      hung->launch(kernel, stream, hung->held());
+    });
+  }
+  std::optional<HungKernel> hung;
+};
+
+TEST_P(BrokerStoresChildTest, DISABLED_ReleaseWaitsForNoNeighbour) {
+  constexpr std::uint64_t rounds = 20;
+  Tenant guilty = open("guilty"), innocent = open("innocent");
+  const std::uint64_t used = innocent.allocate(stored_mib);
+  begin_endless_work(guilty);
+  const auto begin = steady_clock::now();
+  for (std::uint64_t i = 0; i < rounds; ++i) innocent.release(innocent.allocate(stored_mib));
+  innocent.release(used);
+  const auto took = steady_clock::now() - begin;
+  EXPECT_TRUE(hung->is_held()) << "a call waited until the endless work was let go";
+  if (is_pooled()) {
+    EXPECT_LT(took, patience) << "the first release already waited for the neighbour";
+    EXPECT_EQ(memory_put_off(), 0U);
+    EXPECT_EQ(innocent.memory_bytes(), 0U);
+  } else {
+    EXPECT_EQ(memory_put_off(), (rounds + 1) * stored_mib) << "the control: what is held grows";
+    EXPECT_EQ(innocent.memory_bytes(), (rounds + 1) * stored_mib);
+  }
+  hung->let_go();
+  wait_until_nothing_is_put_off();
+}
+
+TEST_P(BrokerStoresChildTest, DISABLED_MemoryIsNotUsedAgainBeforeTheTenantsOwnWorkHasEnded) {
+  Tenant tenant = open("tenant");
+  const std::uint64_t used = tenant.allocate(stored_mib);
+  begin_endless_work(tenant);
+  tenant.release(used);
+  for (int i = 0; i < 8; ++i) EXPECT_NE(tenant.allocate(stored_mib), used);
+  EXPECT_TRUE(hung->is_held());
+  EXPECT_EQ(memory_put_off(), is_pooled() ? 0 : stored_mib);
+  hung->let_go();
+  wait_until_nothing_is_put_off();
+}
+
+// The modules and the pinned memory of both wait for the neighbour. Their device memory does not.
+TEST_P(BrokerStoresChildTest, DISABLED_MemoryOfPluginsAndGraphsWaitsForNoNeighbour) {
+  Tenant guilty = open("guilty");
+  PluginInstance scratch = active("scratch", kind());
+  {
+    Graph graph(broker, {&scratch}, test_sizes);
+    graph.process(pixel, pixel, {});
+    begin_endless_work(guilty);
+  }
+  const std::uint64_t of_graph = memory_put_off();
+  scratch.deactivate();
+  const std::uint64_t of_both = memory_put_off();
+  EXPECT_TRUE(hung->is_held()) << "a call waited until the endless work was let go";
+  if (is_pooled()) {
+    EXPECT_EQ(of_both, 0U);
+  } else {
+    EXPECT_GT(of_graph, 0U) << "a control";
+    EXPECT_GT(of_both, of_graph) << "a control";
+  }
+  hung->let_go();
+  wait_until_nothing_is_put_off();
+}
+
+// The buffers belong to the first plug-in, and its own work has ended.
+TEST_P(BrokerStoresChildTest, DISABLED_BuffersOfAGraphWaitForTheHungWorkOfAllItsNodes) {
+  PluginInstance first = twin(), lingering = active("lingers", kind());
+  {
+    Graph graph(broker, {&first, &lingering}, test_sizes);
+    EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { graph.process(pixel, pixel, {}); }),
+                HasSubstr("lingers"));
+  }
+  EXPECT_GE(memory_put_off(), 64U * 64 * 16);
+  wait_until_nothing_is_put_off();
+}
+
+INSTANTIATE_TEST_SUITE_P(Cells, BrokerStoresChildTest, Combine(store_sources, store_kinds),
+                         name_of_store_cell);
+
+using StoreChild = std::tuple<const char*, const char*>;
+class BrokerStoresBesideEndlessWorkTest : public ::testing::TestWithParam<StoreChild> {};
+TEST_P(BrokerStoresBesideEndlessWorkTest, ChildTestPasses) {
+  const auto& [test, cell] = GetParam();
+  const ChildResult child =
+      run_child(std::string("Cells/BrokerStoresChildTest.DISABLED_") + test + "/" + cell,
+                {{"LSAN_OPTIONS", "detect_leaks=0"}, {"CTXB_TEST_LINGERS_NS", "4000000000"}});
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
+}
+INSTANTIATE_TEST_SUITE_P(Cells, BrokerStoresBesideEndlessWorkTest,
+                         Combine(Values("ReleaseWaitsForNoNeighbour",
+                                        "MemoryIsNotUsedAgainBeforeTheTenantsOwnWorkHasEnded",
+                                        "MemoryOfPluginsAndGraphsWaitsForNoNeighbour",
+                                        "BuffersOfAGraphWaitForTheHungWorkOfAllItsNodes"),
+                                 Values("pool_shared", "driver_shared", "pool_green",
+                                        "driver_green")),
+                         [](const auto& one) {
+                           return std::string(std::get<0>(one.param)) + "_" +
+                                  std::get<1>(one.param);
+                         });
+
+}  // namespace
+}  // namespace ctxbroker
