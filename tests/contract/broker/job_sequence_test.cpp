@@ -45,7 +45,7 @@ class JobSequenceTest : public BrokerTest {
 TEST_F(JobSequenceTest, RandomCallsGiveTheResultsOfTheModel) {
   const std::chrono::seconds limit(from_environment("CTXB_SEQUENCE_SECONDS", 0));
   const unsigned first = from_environment("CTXB_SEQUENCE_SEED", 1);
-  const unsigned count = broker.driver().kind == DriverChoice::software ? 100 : 10;
+  const unsigned count = broker.driver().kind == DriverChoice::software ? 50 : 10;
   Broker other = Broker::open(options());
   Tally tally;
   {
