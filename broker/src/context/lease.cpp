@@ -7,6 +7,7 @@
 #include "context/hung_work.hpp"
 #include "context/open_captures.hpp"
 #include "context/ownership.hpp"
+#include "context/realtime_session.hpp"
 #include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/running_call.hpp"

@@ -11,6 +11,7 @@
 
 #include "context/context_filler.hpp"
 #include "context/lease.hpp"
+#include "context/realtime_session.hpp"
 
 namespace ctxbroker::detail {
 

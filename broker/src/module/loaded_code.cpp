@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "context/hung_work.hpp"
+#include "context/realtime_session.hpp"
 #include "module/image_error.hpp"
 #include "module/image_maker.hpp"
 #include "module/jit_call.hpp"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "context/realtime_session.hpp"
 #include "module/module_set.hpp"
 #include "observe/span.hpp"
 

@@ -6,6 +6,7 @@
 
 #include "context/guard.hpp"
 #include "context/open_captures.hpp"
+#include "context/realtime_session.hpp"
 #include "ctxbroker/error.hpp"
 #include "gate/code_map.hpp"
 #include "ledger/give_back.hpp"

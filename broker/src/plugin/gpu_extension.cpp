@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "context/realtime_session.hpp"
 #include "context/timed_wait.hpp"
 #include "module/kernel.hpp"
 #include "observe/span.hpp"

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "context/realtime_session.hpp"
 #include "observe/enum_names.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/status_text.hpp"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "context/realtime_session.hpp"
 #include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "ledger/ledger.hpp"

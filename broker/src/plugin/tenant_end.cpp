@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "context/realtime_session.hpp"
 #include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"

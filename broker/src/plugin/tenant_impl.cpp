@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "context/open_captures.hpp"
+#include "context/realtime_session.hpp"
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "ledger/give_back.hpp"
