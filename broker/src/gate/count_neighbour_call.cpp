@@ -20,12 +20,11 @@ LeaseKind kind_of_place(GatedTenant& tenant, CUcontext context) noexcept {
              : LeaseKind::green;
 }
 
-// Returns whether the call is for memory of a tenant's store, which holds up no neighbour.
 constexpr std::size_t allocates = realtime_call("cuMemAlloc");
 constexpr std::size_t allocates_rows = realtime_call("cuMemAllocPitch");
 constexpr std::size_t frees = realtime_call("cuMemFree");
 
-// Memory of a tenant's own store is taken and freed without holding up anybody.
+// Returns whether the call is for memory of a tenant's store, which holds up no neighbour.
 bool is_of_store(GatedTenant& tenant, std::size_t call, CUdeviceptr memory) noexcept {
   if (call == allocates || call == allocates_rows) return store_here(tenant) != nullptr;
   return call == frees && find_stored(memory).has_value();
