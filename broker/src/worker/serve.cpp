@@ -81,8 +81,8 @@ void end_forked_process() noexcept {
 // plug-in's function there would show the host that it has ended in the worker. Now it ends the
 // process: see copy_running_calls.
 void leave_channel() noexcept {
-  ::mmap(serving->memory.get(), serving->memory.bytes(), PROT_READ | PROT_WRITE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  static_cast<void>(::mmap(serving->memory.get(), serving->memory.bytes(), PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
 }
 
 Descriptor take(std::uint64_t number) {
