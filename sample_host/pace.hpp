@@ -9,7 +9,7 @@
 
 namespace ctxbroker::sample_host {
 
-// What became of the blocks. Times in microseconds.
+// Counts of blocks, and times in microseconds.
 struct PaceFacts {
   std::uint64_t blocks = 0;
   std::uint64_t missed_deadlines = 0;  // results that came after the next block was due

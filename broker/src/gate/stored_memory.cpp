@@ -39,9 +39,10 @@ class StreamMarks {
       return CUDA_SUCCESS;
     });
   }
+  // Returns whether no event is left, perhaps because the driver has made too few.
   bool is_full() const noexcept { return used_ == events_.size(); }
   void record(CUstream stream) noexcept {
-    if (driver_.event_record(events_[used_], stream) == CUDA_SUCCESS) ++used_;
+    if (!is_full() && driver_.event_record(events_[used_], stream) == CUDA_SUCCESS) ++used_;
   }
   // Returns false if not all recorded events have happened by then.
   bool wait(Clock::time_point until) const noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a neighbour does to the victim: one table row each. It needs a driver and no broker.
+// The loads with which a neighbour troubles the victim. They need a driver and no broker.
 #pragma once
 
 #include <atomic>

@@ -342,6 +342,40 @@ TEST_P(StoredMemoryTest, FreeWaitsForTheTenantsOwnWork) {
   });
 }
 
+// The free then waits for nothing, but the memory still waits for the work.
+TEST_P(StoredMemoryTest, FreeThatGetsNoEventLosesNothing) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device can be told to fail";
+  const HungKernel slow;
+  Tenant tenant = open_with("works", MemorySource::pool);
+  tenant.run(0, [&] {
+    CUstream stream = nullptr;
+    ASSERT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
+    EXPECT_EQ(give(take(mib)), CUDA_SUCCESS);  // so that the store has an event to use again
+    const CUdeviceptr used = take(mib);
+    slow.launch(slow.load(), stream, slow.held());
+    const std::jthread end([&] {
+      std::this_thread::sleep_for(milliseconds(100));
+      slow.let_go();
+    });
+    const bool needs_one = GetParam() == LeaseKind::shared;  // for the busy stream
+    if (needs_one) controls.fail_call("cuEventCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(give(used), CUDA_SUCCESS);
+    if (needs_one) {
+      EXPECT_EQ(controls.call_count("cuEventCreate"), 1U);
+      EXPECT_EQ(controls.call_count("cuEventRecord"), 0U) << "there is no event to record";
+      EXPECT_EQ(held(tenant, "device memory").count, 0U);
+      EXPECT_EQ(metrics_of(tenant).held_bytes, mib) << "the memory waits";
+    }
+    controls.stop_counting();
+  });
+  EXPECT_TRUE(comes_true([&] {
+    broker.poll();
+    return metrics_of(tenant).held_bytes == 0;
+  }));
+  EXPECT_EQ(tenant.strikes(), 0U);
+}
+
 class Captured {
  public:
   Captured() {
