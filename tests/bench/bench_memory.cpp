@@ -10,7 +10,6 @@
 // neighbour. "kept" is the number of bytes that the tenant's pool keeps unused at the end. Another
 // allocation exists in the context all the time, so that the driver need not make a new block for
 // each small one.
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,16 +53,6 @@ std::string name_of(const MemoryCase& one) {
   return std::string(one.kind == MemoryKind::device ? "device/" : "pinned/") + text_of(one.bytes) +
          "/" + to_string(one.source) + "/" + to_string(one.lease) +
          (one.beside ? "/beside" : "/alone");
-}
-
-// Returns the driver's functions as code finds them by name: with the gate in front.
-const DriverFunctions& gated_driver() {
-  static const DriverFunctions found = [] {
-    void* const library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (library == nullptr) throw std::runtime_error(dlerror());
-    return DriverFunctions(library);
-  }();
-  return found;
 }
 
 void check_memory_call(CUresult status, const char* what) {
@@ -127,7 +116,7 @@ class Side {
 // does not take too long.
 double measure(Session& session, const MemoryCase& one, benchmark::State& state) {
   constexpr double round_length = 2e6, side_length = 1e9;  // ns
-  Side raw(session.raw(), one), gated(gated_driver(), one);
+  Side raw(session.raw(), one), gated(session.gated(), one);
   raw.round(1);
   gated.round(1);
   const double once = std::max({raw.round(3), gated.round(3), 1.});
@@ -142,13 +131,6 @@ double measure(Session& session, const MemoryCase& one, benchmark::State& state)
   raw.show(state, "raw_");
   gated.show(state, "");
   return report(state, std::move(times));
-}
-
-std::uint64_t kept_by(Session& session, const Tenant& tenant) {
-  for (const TenantMetrics& one : session.broker().metrics().tenants) {
-    if (one.id == tenant.id()) return one.store_unused_bytes;
-  }
-  throw std::runtime_error("the metrics do not have the tenant");
 }
 
 // Memory from the driver in the current context.
@@ -189,7 +171,7 @@ class Neighbour {
       : settings_{session.quick() ? 0.01 : 5., 0, 0},
         tenant_(session.broker().open_tenant(
             "neighbour", TenantOptions{LeaseChoice(LeaseKind::green, neighbours_part)})),
-        load_(session, pace_of(session), tenant_, find_hog(), settings_) {}
+        load_(session.raw(), pace_of(session), tenant_, find_hog(), settings_) {}
   // Throws what its thread threw.
   void stop() { load_.stop(); }
 
@@ -215,7 +197,7 @@ double run(Session& session, const MemoryCase& one, benchmark::State& state) {
       time = measure(session, one, state);
     }
     if (neighbour) neighbour->stop();
-    const std::uint64_t kept = kept_by(session, tenant);
+    const std::uint64_t kept = session.kept_by(tenant);
     if (one.kind == MemoryKind::device && one.source == MemorySource::pool && kept < one.bytes) {
       throw std::runtime_error("the memory was not the pool's");
     }
@@ -234,9 +216,7 @@ bool fits(const Session& session, std::size_t bytes) {
 }
 
 void enrol(Session& session) {
-  if (!session.broker().gate().in_force) {
-    throw std::runtime_error("the gate is not in force: " + session.broker().gate().reason);
-  }
+  session.gated();  // throws if there is no gate
   for (const MemoryKind kind : {MemoryKind::device, MemoryKind::pinned}) {
     for (const std::size_t bytes : sizes) {
       if (!fits(session, bytes)) continue;

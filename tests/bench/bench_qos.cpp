@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long a small audio plug-in waits for its work beside a neighbour that misbehaves: the latency
 // of guard, launch and wait of 64 stereo frames, by where the two are (arrangement) and by what the
-// neighbour does (load). Each case takes turns with silence, its own measure.
+// neighbour does (load). Each case takes turns with silence, its own measure. A neighbour that
+// allocates is measured with each source of its memory. bench_report.py makes a table and a picture
+// of the JSON files.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "qos/campaign.hpp"
 
@@ -25,14 +28,19 @@ std::string footer() {
   for (const Load& one : loads()) {
     text += "  " + std::string(one.name) + ": " + one.description + "\n";
   }
+  text += "Memory, of loads that take some (a private lease has no pool):\n";
+  for (const NeighboursMemory& one : neighbours_memories()) {
+    text += "  " + std::string(one.name) + ": " + one.description + "\n";
+  }
   return text + "CTXBROKER_DRIVER chooses the driver. Status 1: a case failed; 2: wrong arguments.";
 }
 
-int measure(const CampaignOptions& options, const std::string& json, bool quick) {
+int measure(const CampaignOptions& options, const std::vector<Case>& cases, const std::string& json,
+            bool quick) {
   Session session("bench_qos", quick);
   std::printf("%s, driver %s\n", session.device().name.c_str(),
               session.broker().driver().path.c_str());
-  const std::vector<CaseResult> results = run_campaign(session, options);
+  const std::vector<CaseResult> results = run_campaign(session, options, cases);
   if (!json.empty()) write_json(json, session, options, results);
   for (const CaseResult& result : results) {
     if (!result.failure.empty()) return failure;
@@ -42,11 +50,11 @@ int measure(const CampaignOptions& options, const std::string& json, bool quick)
 
 int run(int argc, char** argv) {
   CampaignOptions options;
-  std::string json;
+  std::string json, only;
   bool list = false, quick = false;
   CLI::App app("Latency of an audio plug-in beside a bad neighbour.", "bench_qos");
   app.footer(footer());
-  app.add_option("--only", options.only, "regular expression over \"arrangement/load\"");
+  app.add_option("--only", only, "regular expression over \"arrangement/load/memory\"");
   app.add_option("--seconds", options.seconds, "under load, for each case")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -69,14 +77,13 @@ int run(int argc, char** argv) {
     options.slices = 1;
     options.loads = {0.01, 1 << 20, 1 << 20};
   }
-  const std::vector<std::string> names = chosen_cases(options.only);
-  if (names.empty()) {
-    std::fprintf(stderr, "bench_qos: no case is called like \"%s\"; try --list\n",
-                 options.only.c_str());
+  const std::vector<Case> cases = chosen_cases(only);
+  if (cases.empty()) {
+    std::fprintf(stderr, "bench_qos: no case is called like \"%s\"; try --list\n", only.c_str());
     return usage;
   }
-  if (!list) return measure(options, json, quick);
-  for (const std::string& name : names) std::puts(name.c_str());
+  if (!list) return measure(options, cases, json, quick);
+  for (const Case& one : cases) std::puts(name_of(one).c_str());
   return 0;
 }
 

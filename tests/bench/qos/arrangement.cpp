@@ -32,25 +32,34 @@ const Arrangement arrangement_table[] = {
      "victim in green:16, neighbour in a private context"},
 };
 
-std::unique_ptr<Tenant> open(Session& session, const char* name, const LeaseChoice& choice) {
+const NeighboursMemory memory_table[] = {
+    {"raw", MemorySource::driver, false, "the driver's own functions, past the gate"},
+    {"driver", MemorySource::driver, true, "through the gate, with \"memory\": \"driver\""},
+    {"pool", MemorySource::pool, true, "through the gate, with \"memory\": \"pool\""},
+};
+
+std::unique_ptr<Tenant> open(Session& session, const char* name, const LeaseChoice& choice,
+                             MemorySource memory = MemorySource::automatic) {
   TenantOptions options;
   options.lease = choice;
+  options.memory = memory;
   auto tenant = std::make_unique<Tenant>(session.broker().open_tenant(name, options));
   tenant->lease();
   return tenant;
 }
 
 // Multiprocessors come in groups, and some may belong to none: ask for fewer until it fits.
-std::unique_ptr<Tenant> open_in_the_rest(Session& session, const char* name, unsigned taken) {
+std::unique_ptr<Tenant> open_in_the_rest(Session& session, const char* name, unsigned taken,
+                                         MemorySource memory) {
   const auto all = static_cast<unsigned>(session.device().multiprocessors);
   for (unsigned wanted = all - taken; wanted > 1; --wanted) {
     try {
-      return open(session, name, {LeaseKind::green, wanted});
+      return open(session, name, {LeaseKind::green, wanted}, memory);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::lease_unavailable) throw;
     }
   }
-  return open(session, name, {LeaseKind::green, 1});
+  return open(session, name, {LeaseKind::green, 1}, memory);
 }
 
 }  // namespace
@@ -59,11 +68,15 @@ std::span<const Arrangement> arrangements() noexcept {
   return arrangement_table;
 }
 
-Pair::Pair(Session& session, const Arrangement& arrangement)
+std::span<const NeighboursMemory> neighbours_memories() noexcept {
+  return memory_table;
+}
+
+Pair::Pair(Session& session, const Arrangement& arrangement, MemorySource neighbours)
     : victim_(open(session, "victim", arrangement.victim)),
-      neighbour_(
-          arrangement.neighbour_takes_the_rest
-              ? open_in_the_rest(session, "neighbour", victim_->lease().granted.multiprocessors)
-              : open(session, "neighbour", arrangement.neighbour)) {}
+      neighbour_(arrangement.neighbour_takes_the_rest
+                     ? open_in_the_rest(session, "neighbour",
+                                        victim_->lease().granted.multiprocessors, neighbours)
+                     : open(session, "neighbour", arrangement.neighbour, neighbours)) {}
 
 }  // namespace ctxbroker::bench

@@ -174,8 +174,10 @@ const Load load_table[] = {
     {"hog_2ms", "the same, 2 ms", neighbour::hog_2ms, true},
     {"bandwidth", "reads and writes device memory as fast as it can", neighbour::bandwidth},
     {"launch_flood", "launches empty kernels without a pause", neighbour::launch_flood},
-    {"allocation", "cuMemAlloc and cuMemFree of 1 MiB in a loop", neighbour::allocation},
-    {"pinned", "pinned host memory, 16 MiB, allocated and freed in a loop", neighbour::pinned},
+    {"allocation", "cuMemAlloc and cuMemFree of 1 MiB in a loop", neighbour::allocation, false,
+     Takes::device_memory},
+    {"pinned", "pinned host memory, 16 MiB, allocated and freed in a loop", neighbour::pinned,
+     false, Takes::pinned_memory},
     {"module", "loads and unloads a module in a loop", neighbour::module},
     {"reset", "calls cuDevicePrimaryCtxReset in a loop", neighbour::reset},
 };

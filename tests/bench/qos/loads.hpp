@@ -28,11 +28,14 @@ struct LoadContext {
   unsigned multiprocessors = 0;         // of the neighbour's lease
 };
 
+enum class Takes : std::uint8_t { no_memory, device_memory, pinned_memory };
+
 struct Load {
   const char* name;
   const char* description;
   void (*run)(LoadContext& context);  // null: no neighbour
   bool needs_pace = false;
+  Takes takes = Takes::no_memory;  // and frees it, in a loop
 };
 
 std::span<const Load> loads() noexcept;

@@ -3,15 +3,14 @@
 
 namespace ctxbroker::bench {
 
-RunningLoad::RunningLoad(Session& session, const Pace& pace, Tenant& neighbour, const Load& load,
-                         const LoadSettings& settings) {
+RunningLoad::RunningLoad(const CheckedDriver& driver, const Pace& pace, Tenant& neighbour,
+                         const Load& load, const LoadSettings& settings) {
   if (load.run == nullptr) return;
   const unsigned multiprocessors = neighbour.lease().granted.multiprocessors;
-  thread_ = std::thread([this, &session, &pace, &neighbour, &load, &settings, multiprocessors] {
+  thread_ = std::thread([this, &driver, &pace, &neighbour, &load, &settings, multiprocessors] {
     try {
       const Guard guard(neighbour, 0, load.name);
-      LoadContext context{session.raw(), settings, &pace,    stop_,
-                          begun_,        done_,    refused_, multiprocessors};
+      LoadContext context{driver, settings, &pace, stop_, begun_, done_, refused_, multiprocessors};
       load.run(context);
     } catch (...) {
       failure_ = std::current_exception();

@@ -9,14 +9,15 @@
 
 #include "ctxbroker/tenant.hpp"
 #include "qos/loads.hpp"
-#include "support/session.hpp"
+#include "support/checked_driver.hpp"
 
 namespace ctxbroker::bench {
 
 // Runs a load until stop or its own end. The load is in force when the constructor returns.
 class RunningLoad {
  public:
-  RunningLoad(Session& session, const Pace& pace, Tenant& neighbour, const Load& load,
+  // The load calls these functions of the driver.
+  RunningLoad(const CheckedDriver& driver, const Pace& pace, Tenant& neighbour, const Load& load,
               const LoadSettings& settings);
   ~RunningLoad();
   RunningLoad(const RunningLoad&) = delete;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/session.hpp"
 
+#include <stdexcept>
+
 namespace ctxbroker::bench {
 namespace {
 
@@ -29,6 +31,21 @@ Session::Session(const std::string& program, bool quick, const BrokerOptions& op
       quick_(quick),
       host_(broker_.host()) {
   host_.lease();  // the device is in use from here on; no later figure pays for that
+}
+
+const CheckedDriver& Session::gated() {
+  if (!broker_.gate().in_force) {
+    throw std::runtime_error("the gate is not in force: " + broker_.gate().reason);
+  }
+  if (!gated_) gated_.emplace("libcuda.so.1");
+  return *gated_;
+}
+
+std::uint64_t Session::kept_by(const Tenant& tenant) const {
+  for (const TenantMetrics& one : broker_.metrics().tenants) {
+    if (one.id == tenant.id()) return one.store_unused_bytes;
+  }
+  throw std::runtime_error("the metrics do not have the tenant");
 }
 
 Tenant& Session::tenant(LeaseKind kind, unsigned index) {

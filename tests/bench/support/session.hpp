@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -25,7 +27,12 @@ class Session {
 
   Broker& broker() noexcept { return broker_; }
   const CheckedDriver& raw() const noexcept { return raw_; }
+  // The driver's functions as code finds them by name: with the gate in front. Throws
+  // std::runtime_error if the gate is not in force.
+  const CheckedDriver& gated();
   const DeviceInfo& device() const { return broker_.devices().front(); }
+  // The device memory that the tenant's pools keep unused, in bytes.
+  std::uint64_t kept_by(const Tenant& tenant) const;
   // Only so much work as shows that the program works; the figures say nothing then.
   bool quick() const noexcept { return quick_; }
   unsigned rounds(unsigned usual) const noexcept { return quick_ ? 2 : usual; }
@@ -39,6 +46,7 @@ class Session {
  private:
   Broker broker_;
   CheckedDriver raw_;
+  std::optional<CheckedDriver> gated_;
   bool quick_;
   Tenant host_;
   std::map<std::pair<LeaseKind, unsigned>, std::unique_ptr<Tenant>> tenants_;
