@@ -277,13 +277,17 @@ def compile_c(place, source, to, *more):
     run_quietly([compiler, "-shared", "-fPIC", "-O1", "-o", to, source, *more])
 
 
+def find_nvcc():
+    return os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+
+
 def make_neighbour(place):
     """With a static runtime library where nvcc is, else with the driver's functions alone."""
     if place.options.neighbour:
         place.neighbour = place.options.neighbour.resolve()
         return
     place.neighbour = place.build / "libcareless.so"
-    nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+    nvcc = find_nvcc()
     part = place.build / f"libcareless.so.part{os.getpid()}"
     if nvcc and place.options.neighbour_kind != "driver":
         run_quietly([nvcc, "-shared", "-O1", "-Xcompiler", "-fPIC", "-cudart", "static", "-DWITH_RUNTIME", "-o", part,
@@ -306,7 +310,8 @@ def prepare(place):
         return
     unpack(place)
     install_modules(place)
-    make_neighbour(place)
+    if place.program.beside_resets:
+        make_neighbour(place)
     place.program.prepare(place)
 
 

@@ -27,6 +27,27 @@ def finish(**values):
     print("RESULT " + json.dumps(values), flush=True)
 
 
+SIZES = {"4 KiB": 4 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20, "256 MiB": 256 << 20,
+         "1 GiB": 1 << 30}
+
+
+def times_by_size(kind, take, give, seconds):
+    """Takes and gives back memory of each size until the time is over. Returns the medians of both, in microseconds."""
+    times = {}
+    for name, size in SIZES.items():
+        taken, given, begun = [], [], time.monotonic()
+        while len(taken) < 5 or (time.monotonic() - begun < seconds / len(SIZES) and len(taken) < 10000):
+            start = time.perf_counter_ns()
+            thing = take(size)
+            between = time.perf_counter_ns()
+            give(thing)
+            given.append(time.perf_counter_ns() - between)
+            taken.append(between - start)
+            del thing
+        times[f"{kind}, {name}"] = [sorted(one)[len(one) // 2] / 1000 for one in (taken, given)]
+    return times
+
+
 class Rounds:
     """Counts rounds until the time is over. Its rate is that of the median of ten parts of the time, so that one
     interruption does not decide it."""
