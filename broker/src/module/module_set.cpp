@@ -90,14 +90,14 @@ CUresult ModuleSet::find_function(Kernel& kernel, CUmodule module) const {
   found.name = kernel.name;
   const DriverTable& driver = lease()->table();
   CUresult status = driver.module_get_function(&found.function, module, found.name.c_str());
-  if (status == CUDA_SUCCESS) status = describe_kernel(driver, found);
   if (status == CUDA_SUCCESS) status = load_kernel(found);
+  if (status == CUDA_SUCCESS) status = describe_kernel(driver, found);
   if (status == CUDA_SUCCESS) kernel = std::move(found);
   return lease()->report_status(status);
 }
 
-// A driver that loads lazily would load the kernel's code at its first launch, and wait there for
-// whatever runs.
+// A driver that loads lazily would load the kernel's code at the first question about its
+// attributes or at its first launch, and wait there for whatever runs.
 CUresult ModuleSet::load_kernel(const Kernel& kernel) const {
   if (lease()->table().func_load == nullptr) return CUDA_SUCCESS;
   MakeRequest request;

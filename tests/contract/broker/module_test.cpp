@@ -315,6 +315,26 @@ TEST_F(ModuleTest, ActivationInARealTimeSessionLoadsEveryModule) {
   broker.end_realtime();
 }
 
+TEST_F(ModuleTest, KernelsAreLoadedBeforeTheirFirstLaunch) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "no real driver counts its calls";
+  const auto loads = [&] {
+    return controls.call_count("cuFuncLoad") + controls.call_count("cuModuleLoadDataEx");
+  };
+  controls.start_counting();
+  PluginInstance instance = active("plain");
+  Graph graph(broker, {&instance}, test_sizes);
+  EXPECT_EQ(controls.call_count("cuFuncLoad"), 1u) << "of the kernel that it has looked up";
+  controls.start_counting();
+  float samples[4] = {};
+  graph.process(samples, samples, {});
+  EXPECT_EQ(loads(), 0u);
+  EXPECT_EQ(broker.unload_idle_modules(0), 1u);
+  graph.process(samples, samples, {});
+  EXPECT_EQ(loads(), 2u) << "a control";
+  controls.stop_counting();
+}
+
 TEST_F(ModuleTest, EqualKernelNamesOfTwoPluginsAreSeparate) {
   // One context, the primary, with two tenants' kernels `affine` and variables `bias` in it.
   PluginInstance biased = active("bias", LeaseKind::shared);
