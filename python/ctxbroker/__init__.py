@@ -46,7 +46,18 @@ from ._errors import (
 )
 from ._guard import Guard
 from ._losses import Loss
-from ._tenant import NO_LIMIT, DeviceMemory, Held, LeaseInfo, Library, Limits, Stream, Tenant, Waits
+from ._tenant import (
+    NO_LIMIT,
+    DeviceMemory,
+    Held,
+    LeaseInfo,
+    Library,
+    Limits,
+    RealtimeCalls,
+    Stream,
+    Tenant,
+    Waits,
+)
 
 __all__ = [
     "NO_LIMIT",
@@ -74,6 +85,7 @@ __all__ = [
     "NotFoundError",
     "OutOfDeviceMemoryError",
     "OutOfHostMemoryError",
+    "RealtimeCalls",
     "RunningCall",
     "Stream",
     "SystemLimitError",

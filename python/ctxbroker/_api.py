@@ -184,6 +184,18 @@ class WaitTotals(Structure):
     ]
 
 
+class RealtimeTotals(Structure):
+    c_name = "ctxb_realtime_totals"
+    _fields_ = [
+        ("size", c_uint32),
+        ("reserved", c_uint32),
+        ("count", c_uint64),
+        ("refused", c_uint64),
+        ("seconds", c_double),
+        ("longest_seconds", c_double),
+    ]
+
+
 class Guard(Structure):
     c_name = "ctxb_guard"
     _fields_ = [("reserved", c_void_p * 64)]
@@ -251,6 +263,7 @@ STRUCTS: List[Type[Structure]] = [
     TimelineSummary,
     LeaseInfo,
     WaitTotals,
+    RealtimeTotals,
     Guard,
     RunningCall,
     QueuedRecord,
@@ -303,6 +316,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ctxb_tenant_guarded_calls": (c_uint64, [c_void_p, c_char_p]),
     "ctxb_tenant_held": (c_int32, [c_void_p, c_char_p, c_void_p, c_void_p]),
     "ctxb_tenant_waits": (c_int32, [c_void_p, c_void_p]),
+    "ctxb_tenant_realtime": (c_int32, [c_void_p, c_char_p, c_void_p]),
     "ctxb_tenant_enter": (c_int32, [c_void_p, c_int32, c_char_p, c_void_p]),
     "ctxb_guard_leave": (None, [c_void_p]),
     "ctxb_tenant_allocate": (c_int32, [c_void_p, c_int32, c_uint64, c_void_p]),

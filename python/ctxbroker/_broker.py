@@ -427,7 +427,11 @@ class Broker:
 
     @contextlib.contextmanager
     def realtime(self) -> Iterator[None]:
-        """Creates no ready contexts inside `with`, because creating one delays work on the device."""
+        """Begins a real-time session, which lasts as long as `with`.
+
+        The broker creates no ready contexts in it, destroys no context and unloads no module on its own. It counts the
+        calls with which a tenant holds up its neighbours: `Tenant.realtime_calls`. Sessions nest.
+        """
         with self._handle as broker:
             _api.check(_api.load().ctxb_broker_begin_realtime(broker))
         try:

@@ -72,6 +72,16 @@ class Waits:
     longest_seconds: float
 
 
+@dataclasses.dataclass(frozen=True)
+class RealtimeCalls:
+    """Calls that held up a tenant's neighbours in real-time sessions."""
+
+    count: int  #: Without those that were refused.
+    refused: int
+    seconds: float  #: The time that all threads together spent in them.
+    longest_seconds: float
+
+
 def parse_lease(lease: str) -> Tuple[int, int]:
     """Returns the kind and the multiprocessors of "auto", "shared", "private", "green" or "green:16"."""
     match = re.fullmatch(r"(auto|shared|private|green)|green:([1-9][0-9]{0,8})", lease)
@@ -339,6 +349,18 @@ class Tenant:
         with self._handle.alone() as pointer:
             _api.check(_api.load().ctxb_tenant_waits(pointer, byref(waits)))
         return Waits(waits.count, waits.seconds, waits.longest_seconds)
+
+    def realtime_calls(self, call: Optional[str] = None) -> RealtimeCalls:
+        """Counts the calls that held up the tenant's neighbours inside `with broker.realtime()`.
+
+        Counting the calls of the tenant's code needs the gate. `call` is a function of the driver without a version,
+        such as "cuMemAlloc", or a call of the program or of the broker, such as "load module"; None: all together.
+        """
+        totals = _api.sized(_api.RealtimeTotals)
+        with self._handle.alone() as pointer:
+            name = None if call is None else _api.encode(call)
+            _api.check(_api.load().ctxb_tenant_realtime(pointer, name, byref(totals)))
+        return RealtimeCalls(totals.count, totals.refused, totals.seconds, totals.longest_seconds)
 
     def _device(self, device: Optional[int]) -> int:
         return self.device if device is None else device

@@ -148,6 +148,21 @@ class BrokerInfoTest(BrokerTest):
                 with broker.realtime():
                     raise ctxbroker.WrongStateError("mine")
 
+    def test_calls_that_hold_up_neighbours_are_counted_in_a_session(self) -> None:
+        with ctxbroker.open(logger=None) as broker:
+            tenant = broker.tenant("served")
+            with broker.realtime():
+                tenant.allocate(4096).release()
+            tenant.allocate(4096).release()
+            made = tenant.realtime_calls("make lease")
+            self.assertEqual((made.count, made.refused), (1, 0))
+            self.assertGreater(made.seconds, 0)
+            self.assertEqual(made.seconds, made.longest_seconds)
+            self.assertGreaterEqual(tenant.realtime_calls().count, 1)
+            self.assertEqual(tenant.realtime_calls("cuMemAlloc").count, 0)
+            with self.assertRaisesRegex(ctxbroker.InvalidArgumentError, "no call that holds up neighbours"):
+                tenant.realtime_calls("cuLaunchKernel")
+
     def test_version_and_calls_that_run(self) -> None:
         self.assertRegex(ctxbroker.version(), r"^\d+\.\d+\.\d+$")
         self.assertEqual(ctxbroker.running_calls(), [])

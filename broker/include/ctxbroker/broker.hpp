@@ -204,7 +204,7 @@ class CTXB_API Broker {
   /// - The broker creates no ready contexts, because creating one delays work on the device by up
   ///   to a millisecond. It destroys no context and unloads no module on its own, and it loads no
   ///   changed file of a development module. Broker::poll frees nothing. If an allocation fails,
-  ///   the broker still unloads idle modules and gives back memory that tenants' pools keep unused.
+  ///   the broker still gives back memory that tenants' pools keep unused, but unloads no module.
   /// - The broker counts and times the calls with which a tenant holds up its neighbours:
   ///   TenantMetrics::realtime. A record of the topic "realtime" names these calls, at most once a
   ///   second for each tenant. The timeline shows them. RealtimePolicy can refuse them.
@@ -242,7 +242,8 @@ class CTXB_API Broker {
   bool force_loss(TenantId tenant, int device, const std::string& reason);
 
   /// Unloads modules that nothing needs now. They are loaded again when they are used. The broker
-  /// does this by itself when device memory is short.
+  /// does this by itself when device memory is short, but never in a real-time session. If kernels
+  /// run on the device, the driver waits for them, at most for BrokerOptions::end_timeout.
   ///
   /// These modules stay: those of a lease with a thread inside, with unfinished work or with an
   /// activation for real time; those with variables that kernels can write; and those with a
@@ -264,8 +265,10 @@ class CTXB_API Broker {
   /// It tells plug-ins (context_lost) and tenants (TenantOptions::on_loss) about lost leases, calls
   /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts
   /// that were lost and that nothing can use any more. If a tenant has allocated nothing for 10 s,
-  /// it gives unused memory of the tenant's pool (MemorySource::pool) back to the device. In a
-  /// real-time session it destroys no context and gives no memory back.
+  /// it gives unused memory of the tenant's pool (MemorySource::pool) back to the device. If
+  /// nothing runs on a device, it unloads the modules of instances that were destroyed: otherwise
+  /// the driver would wait for running kernels. In a real-time session it destroys no context,
+  /// unloads no module and gives no memory back.
   ///
   /// It also checks with the driver whether CUDA has ended in the process. It does not check while
   /// jobs run, because jobs find that themselves. Exceptions of TenantOptions::on_loss pass.

@@ -468,6 +468,28 @@ typedef struct ctxb_wait_totals {
 /** Tells how long the tenant's code waited for the device. It needs the gate. */
 CTXB_EXPORT ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_totals* waits);
 
+/** Calls that held up a tenant's neighbours in real-time sessions. */
+typedef struct ctxb_realtime_totals {
+  uint32_t size;          /**< sizeof(ctxb_realtime_totals). */
+  uint32_t reserved;      /**< 0. */
+  uint64_t count;         /**< Calls that were made, without those that were refused. */
+  uint64_t refused;       /**< Calls that the policy refused. */
+  double seconds;         /**< The time that all threads together spent in them. */
+  double longest_seconds; /**< The longest one. */
+} ctxb_realtime_totals;
+
+/** Counts the calls for a tenant that held up its neighbours: see ctxb_broker_begin_realtime.
+ * Counting the calls of its code needs the gate.
+ *
+ * @param call    a function of the driver without a version ("cuMemAlloc"), or a call of the host
+ *                or of the broker ("create", "load module"); null for all of them together. If one
+ *                of these calls makes another, both are counted.
+ * @param totals  gets the figures of all sessions so far.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for a call that is never counted. The error's text names all
+ *         that are. */
+CTXB_EXPORT ctxb_status ctxb_tenant_realtime(const ctxb_tenant* tenant, const char* call,
+                                             ctxb_realtime_totals* totals);
+
 /* ---- Guards ---------------------------------------------------------------------------------*/
 
 /** A guard. Keep it on the stack from ctxb_tenant_enter to ctxb_guard_leave. Its content is

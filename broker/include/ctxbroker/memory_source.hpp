@@ -21,7 +21,8 @@ namespace ctxbroker {
 /// (DeviceMemory::shareable) always come from the driver. So does all memory in a private lease,
 /// because a free there waits for no other tenant.
 enum class MemorySource : std::uint8_t {
-  /// Leaves the choice to the policy. If the policy makes none, the source is `driver`.
+  /// Leaves the choice to the policy and to the plug-ins' descriptors (CTXB_PLUGIN_DRIVER_MEMORY).
+  /// If none of them makes a choice, the source is `driver`.
   automatic,
   /// The driver's own allocations, as without a broker. A free waits until the running work of
   /// every tenant in the same primary context has ended.

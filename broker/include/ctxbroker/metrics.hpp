@@ -42,7 +42,8 @@ struct LeaseMetrics {
   std::uint64_t memory_peak_bytes = 0;  ///< The most that was held at once.
   std::uint64_t streams = 0;            ///< Streams that exist now, the broker's own included.
   std::uint64_t events = 0;             ///< Events that exist now, the broker's own included.
-  std::uint64_t modules = 0;            ///< Modules that are loaded now.
+  /// Modules that are loaded now, also those that no activation uses.
+  std::uint64_t modules = 0;
   std::uint64_t allocations = 0;        ///< Pieces of device and pinned host memory held now.
   std::uint64_t graphs = 0;             ///< Executable graphs of jobs that exist now.
   std::uint64_t module_bytes = 0;       ///< Bytes of the loaded modules' images.

@@ -85,7 +85,8 @@ struct LibraryPattern {
 /// A library has one lease on a device, so an entry for one of its plug-ins counts for all of them.
 /// If two entries match, the stronger lease kind (private, green, shared), the smaller driver
 /// memory budget and the smaller driver limits apply. MemorySource::driver applies before
-/// MemorySource::pool. An id that no loaded plug-in has is ignored.
+/// MemorySource::pool. A plug-in whose descriptor has CTXB_PLUGIN_DRIVER_MEMORY gets
+/// MemorySource::driver unless `by_id` says otherwise. An id that no loaded plug-in has is ignored.
 struct Policy {
   PluginPolicy for_all;
   /// The key is a plug-in's id ("com.example.blur"), or the name of a tenant that the host or a

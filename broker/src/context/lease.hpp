@@ -220,6 +220,11 @@ class Lease : public std::enable_shared_from_this<Lease> {
   };
   static constexpr CUresult gone = CUDA_ERROR_DEINITIALIZED;  // nothing that anybody is told of
   std::optional<CUresult> give_back(Thing thing) noexcept;
+  // Unloads a module later: see UsedDevice::unload_when_idle. Not for a private lease. Throws
+  // std::bad_alloc.
+  void unload_when_idle(CUmodule module, std::function<void(CUresult)> after) {
+    device_.unload_when_idle(tenant_, module, primary_generation_, std::move(after));
+  }
   // Unloads a module, as MakeRequest::undo: the lease's context does not end meanwhile.
   void unload_left_behind(CUmodule module) noexcept;
 

@@ -168,7 +168,10 @@ bool LeaseTable::shut_down() {
 }
 
 void LeaseTable::end_left() noexcept {
-  for (const auto& device : devices_) device->end_left();
+  for (const auto& device : devices_) {
+    device->end_left();
+    device->unload_if_idle();
+  }
 }
 
 std::vector<PutOff> LeaseTable::put_off() const {

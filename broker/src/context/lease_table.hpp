@@ -34,9 +34,10 @@ class LeaseTable {
   std::shared_ptr<Lease> find(TenantId tenant, int device) const;
   std::vector<std::shared_ptr<Lease>> all() const;  // by tenant and device
 
-  // Lists what waits for hung work, on all devices.
-  // Ends what was kept back for threads outside of guards, where they have left: see UsedDevice.
+  // Ends what was kept back for threads outside of guards, where they have left, and unloads
+  // modules where nothing runs: see UsedDevice.
   void end_left() noexcept;
+  // Lists what waits for hung work, on all devices.
   std::vector<PutOff> put_off() const;
   // Ends what the broker holds of the devices. Returns false when some of it waits for hung work;
   // then the table must stay alive.

@@ -61,9 +61,13 @@ class Owned {
   // Leaves it to somebody else, who counts it and ends it.
   void detach() noexcept {
     (lease_->counters().*how.count).fetch_sub(1, std::memory_order_relaxed);
+    release();
+  }
+  // Leaves it to somebody else, who ends it and takes it out of the count.
+  Handle release() noexcept {
     lease_.reset();
     store_.reset();
-    handle_ = {};
+    return std::exchange(handle_, Handle{});
   }
   // Returns false if it has not ended yet: work that does not end may still use it.
   bool reset() noexcept {

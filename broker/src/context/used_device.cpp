@@ -7,10 +7,15 @@
 #include <utility>
 
 #include "context/guard.hpp"
+#include "context/open_captures.hpp"
+#include "context/realtime_session.hpp"
 #include "ctxbroker/error.hpp"
 
 namespace ctxbroker::detail {
 namespace {
+
+// An idle device reaches an event within this time.
+constexpr std::chrono::microseconds time_of_an_event{50};
 
 Error no_multiprocessors(const MultiprocessorSplit& split, unsigned asked, CallOwner owner) {
   const std::string why =
@@ -129,6 +134,8 @@ UsedDevice::~UsedDevice() {
 bool UsedDevice::shut_down() {
   shut_down_ = true;
   if (fault().happened()) return true;  // the process's CUDA has ended: the driver's exit clears up
+  unload_waiting();
+  if (modules_wait_.load(std::memory_order_acquire)) return false;
   if (!private_maker_->idle()) return false;
   for (const auto& family : families()) {
     if (!family->idle()) return false;
@@ -516,6 +523,90 @@ std::vector<PutOff> UsedDevice::kept_back() const {
     list.push_back({one.ending.tenant->id, ordinal(), one.ending.tenant->name, one.ending.what, 1});
   }
   return list;
+}
+
+// The lease may be gone by then.
+void UsedDevice::unload_when_idle(std::shared_ptr<const TenantIdentity> tenant, CUmodule module,
+                                  std::uint64_t generation, std::function<void(CUresult)> after) {
+  EndRequest ending;
+  ending.tenant = std::move(tenant);
+  ending.what = "module";
+  ending.perform = [this, module, generation] {
+    if (fault().happened() || !primary_.is_current(generation)) return CUDA_ERROR_DEINITIALIZED;
+    return call_in(link_.table(), primary(), [&] { return link_.table().module_unload(module); });
+  };
+  ending.after = [this, generation, after = std::move(after)](CUresult status) {
+    if (status == CUDA_ERROR_CONTEXT_IS_DESTROYED) lose_primary(generation);
+    link_.report_failed_end("'s module could not be unloaded", status);
+    after(status);
+  };
+  const std::lock_guard lock(kept_back_mutex_);
+  waiting_modules_.push_back(std::move(ending));
+  modules_wait_.store(true, std::memory_order_release);
+}
+
+// Returns whether nothing runs in the primary context and the green contexts on it. Does not wait
+// for work. An event of the primary context is behind all of it, also behind work of code that the
+// broker does not know.
+bool UsedDevice::is_idle() noexcept {
+  const std::uint64_t generation = primary_.generation();
+  if (fault().happened() || !primary_.is_current(generation)) return true;
+  if (family_->any()) return false;
+  const DriverTable& driver = link_.table();
+  if (driver.ctx_record_event == nullptr) {
+    try {
+      return busy_ == nullptr || !busy_->is_anybody_busy(*family_);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  CUevent event = nullptr;
+  const auto create = [&] { return driver.event_create(&event, CU_EVENT_DISABLE_TIMING); };
+  CUresult status = link_.report_status(call_in(driver, primary(), create));
+  if (status != CUDA_SUCCESS) return false;
+  status =
+      OpenCaptures::all().call_if_none([&] { return driver.ctx_record_event(primary(), event); });
+  if (status == CUDA_SUCCESS) {
+    const BesideCaptures beside(driver);
+    const Clock::time_point latest = Clock::now() + time_of_an_event;
+    do {
+      status = driver.event_query(event);
+    } while (status == CUDA_ERROR_NOT_READY && Clock::now() < latest);
+  }
+  driver.event_destroy(event);
+  return link_.report_status(status) == CUDA_SUCCESS;
+}
+
+void UsedDevice::unload_if_idle() noexcept {
+  if (modules_wait_.load(std::memory_order_acquire) && is_idle()) unload_waiting();
+}
+
+std::size_t UsedDevice::unload_waiting() const noexcept {
+  if (!modules_wait_.load(std::memory_order_acquire) || is_in_callback()) return 0;
+  std::vector<EndRequest> unloads;
+  try {
+    {
+      const std::lock_guard lock(kept_back_mutex_);
+      unloads.reserve(waiting_modules_.size());
+      // Work of the tenant that hangs on another device may use the module's variables.
+      const auto first = std::stable_partition(
+          waiting_modules_.begin(), waiting_modules_.end(), [&](const EndRequest& one) {
+            return one.tenant->hung.on_other_device(ordinal(), family_.get()) != nullptr;
+          });
+      std::move(first, waiting_modules_.end(), std::back_inserter(unloads));
+      waiting_modules_.erase(first, waiting_modules_.end());
+      modules_wait_.store(!waiting_modules_.empty(), std::memory_order_release);
+    }
+    for (EndRequest& one : unloads) family_->end(std::move(one));
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): they stay
+  }
+  return unloads.size();
+}
+
+bool UsedDevice::relieve() const noexcept {
+  const bool trimmed = stores_.trim(end_timeout_, primary_.generation());
+  const bool unloaded = !RealtimeSession::anywhere() && unload_waiting() != 0;
+  return (relief_ != nullptr && relief_->relieve(ordinal())) || trimmed || unloaded;
 }
 
 void UsedDevice::forget(const Groups& groups) noexcept {

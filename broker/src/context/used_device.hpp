@@ -7,7 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -98,12 +100,10 @@ class UsedDevice : private BusyTenants {
   // Sets who is asked to free memory when device memory is short. Borrows it. Call it before the
   // device is used.
   void set_relief(MemoryRelief& relief) noexcept { relief_ = &relief; }
-  // Gives back unused memory of tenants' stores, and asks for memory. Returns true when some was
-  // freed, so that a failed allocation can be tried again.
-  bool relieve() const noexcept {
-    const bool trimmed = stores_.trim(end_timeout_, primary_.generation());
-    return (relief_ != nullptr && relief_->relieve(ordinal())) || trimmed;
-  }
+  // Gives back unused memory of tenants' stores, unloads the modules that wait for that, and asks
+  // for memory. Returns true when some was freed, so that a failed allocation can be tried again.
+  // In a real-time session, no module is unloaded.
+  bool relieve() const noexcept;
   // The stores of device memory of all tenants.
   MemoryStores& memory_stores() const noexcept { return stores_; }
   // Returns the bytes of device memory that they keep and that tenants do not use.
@@ -138,6 +138,16 @@ class UsedDevice : private BusyTenants {
   void end_left() noexcept;
   // Lists the endings that are kept back. Throws std::bad_alloc.
   std::vector<PutOff> kept_back() const;
+  // Keeps a module of the primary context that nobody uses any more, until nothing runs there: the
+  // driver would wait for all running kernels. `generation` is that of the primary. `after` is
+  // called when the module has ended, and a failure is reported here. Throws std::bad_alloc; then
+  // the module is not kept.
+  void unload_when_idle(std::shared_ptr<const TenantIdentity> tenant, CUmodule module,
+                        std::uint64_t generation, std::function<void(CUresult)> after);
+  // Unloads these modules if nothing runs now. Costs one atomic load if there are none.
+  void unload_if_idle() noexcept;
+  // Unloads these modules, whatever runs. Returns how many there were.
+  std::size_t unload_waiting() const noexcept;
   // Frees multiprocessors whose contexts have ended or have become spares. Makes no driver call.
   void forget(const Groups& groups) noexcept;
 
@@ -165,6 +175,7 @@ class UsedDevice : private BusyTenants {
   // Throws std::bad_alloc; then it stays.
   void end_spare(const LeaseContext& spare);
   std::uint64_t free_memory() const noexcept;
+  bool is_idle() noexcept;
 
   const DeviceAccess link_;
   mutable std::mutex mutex_;
@@ -196,6 +207,8 @@ class UsedDevice : private BusyTenants {
   mutable std::mutex kept_back_mutex_;
   std::vector<KeptBack> kept_back_;
   std::atomic<bool> keeps_back_{false};
+  mutable std::vector<EndRequest> waiting_modules_;  // under kept_back_mutex_
+  mutable std::atomic<bool> modules_wait_{false};
 };
 
 }  // namespace ctxbroker::detail

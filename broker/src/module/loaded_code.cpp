@@ -2,6 +2,7 @@
 #include "module/loaded_code.hpp"
 
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "context/hung_work.hpp"
@@ -79,6 +80,11 @@ MakeRequest request_for(const std::shared_ptr<Loading>& loading) {
     };
   }
   return request;
+}
+
+void count_unload(LeaseCounters& holdings, const StoredImage& image) noexcept {
+  holdings.module_bytes.fetch_sub(static_cast<std::int64_t>(image.size), std::memory_order_relaxed);
+  holdings.module_unloads.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -177,18 +183,37 @@ void LoadedCode::tell(const ModuleImage& module, const JitCall& call, double mil
   }
 }
 
+Module LoadedCode::take() noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::move(module_);
+}
+
 void LoadedCode::unload() noexcept {
-  Module ended;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!module_) return;
-    ended = std::move(module_);
+  Module module = take();
+  if (!module) return;
+  module.reset();
+  count_unload(lease_->counters(), *image_);
+}
+
+// In a private lease, no neighbour waits. What hangs there ends with the other things of the lease.
+LoadedCode::~LoadedCode() {
+  if (lease_->kind() == LeaseKind::private_own || lease_->is_hung() ||
+      !lease_->end_target(Home::memory)) {
+    unload();
+    return;
   }
-  ended.reset();
-  LeaseCounters& holdings = lease_->counters();
-  holdings.module_bytes.fetch_sub(static_cast<std::int64_t>(image_->size),
-                                  std::memory_order_relaxed);
-  holdings.module_unloads.fetch_add(1, std::memory_order_relaxed);
+  Module module = take();
+  if (!module) return;
+  try {
+    lease_->unload_when_idle(module.get(), [of = std::weak_ptr(lease_), image = image_](CUresult) {
+      const auto lease = of.lock();
+      if (lease == nullptr) return;  // and its counters
+      lease->counters().modules.fetch_sub(1, std::memory_order_relaxed);
+      count_unload(lease->counters(), *image);
+    });
+    module.release();
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is unloaded now
+  }
 }
 
 }  // namespace ctxbroker::detail

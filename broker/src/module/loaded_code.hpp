@@ -19,7 +19,8 @@ class LoadedCode {
   // `known` says that an earlier generation of the lease had it loaded.
   LoadedCode(std::shared_ptr<Lease> lease, std::shared_ptr<const StoredImage> image,
              const JitOptions& options, bool known);
-  ~LoadedCode() { unload(); }
+  // Unloads the image once nothing runs in the memory that it is in.
+  ~LoadedCode();
   LoadedCode(const LoadedCode&) = delete;
   LoadedCode& operator=(const LoadedCode&) = delete;
 
@@ -34,7 +35,8 @@ class LoadedCode {
   // Throws Error: kernel_image with the JIT log, out_of_memory, context_lost, driver_call;
   // lease_unavailable when the driver waits for work on the device and loads no module in time.
   CUmodule load(const ModuleImage& module);
-  // Unloads the image. None of its kernels may be running or about to be launched.
+  // Unloads the image. None of its kernels may be running or about to be launched. The driver may
+  // wait for the kernels of neighbours.
   void unload() noexcept;
   // Returns null while it is not loaded.
   CUmodule handle() const noexcept {
@@ -48,6 +50,7 @@ class LoadedCode {
     std::exception_ptr error;
   };
   void load_now(const ModuleImage& module);
+  Module take() noexcept;  // empty: it is not loaded
   Module load_by_driver(const ModuleImage& module);
   void tell(const ModuleImage& module, const class JitCall& call, double milliseconds) const;
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string>
 
-#include "context/realtime_session.hpp"
 #include "module/module_set.hpp"
 #include "observe/span.hpp"
 
@@ -22,7 +21,13 @@ std::shared_ptr<LoadedCode> LeaseModules::code_for(const std::shared_ptr<const S
   }
   auto made = std::make_shared<LoadedCode>(lease_, image, options, known);
   codes_.push_back(made);
+  if (!image->has_memory()) kept_.push_back(made);
   return made;
+}
+
+void LeaseModules::forget(const std::shared_ptr<LoadedCode>& code) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(kept_, code);  // the caller has it, too
 }
 
 void LeaseModules::add(ModuleSet& user) {
@@ -32,9 +37,11 @@ void LeaseModules::add(ModuleSet& user) {
 }
 
 void LeaseModules::remove(ModuleSet& user) noexcept {
+  std::vector<std::shared_ptr<LoadedCode>> lost;  // unloaded without the lock
   const std::lock_guard lock(mutex_);
   std::erase(users_, &user);
   if (user.is_real_time()) real_time_.fetch_sub(1, std::memory_order_relaxed);
+  if (lease_->lost()) lost.swap(kept_);
 }
 
 // Inside the lease's context, with the gate closed and the lists locked.

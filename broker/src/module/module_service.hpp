@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "context/realtime_session.hpp"
 #include "context/used_device.hpp"
 #include "module/loaded_code.hpp"
 #include "module/use_gate.hpp"
@@ -28,6 +29,9 @@ struct Unloaded {
 
 // The modules in one generation of a lease, and the module sets that use them. Any thread. What a
 // plug-in does with its modules (activate, process, deactivate) happens inside the gate.
+//
+// A module that an activation can share stays loaded for later activations, because the driver
+// loads a module only when no kernel of a neighbour runs.
 class LeaseModules {
  public:
   explicit LeaseModules(std::shared_ptr<Lease> lease) : lease_(std::move(lease)) {}
@@ -39,6 +43,8 @@ class LeaseModules {
   // copy of its own.
   std::shared_ptr<LoadedCode> code_for(const std::shared_ptr<const StoredImage>& image,
                                        const JitOptions& options, bool known);
+  // Keeps code no longer than its users do, because no later activation will use it.
+  void forget(const std::shared_ptr<LoadedCode>& code) noexcept;
 
   void add(ModuleSet& user);
   void remove(ModuleSet& user) noexcept;
@@ -54,6 +60,7 @@ class LeaseModules {
   UseGate gate_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<LoadedCode>> codes_;
+  std::vector<std::shared_ptr<LoadedCode>> kept_;  // those that can be shared
   std::vector<ModuleSet*> users_;
   std::atomic<int> real_time_{0};  // of the users: while there is one, the gate is never closed
 };
@@ -66,7 +73,9 @@ class ModuleService final : public MemoryRelief {
 
   // Unloads idle modules of a device.
   Unloaded unload_idle(int device) noexcept;
-  bool relieve(int device) noexcept override { return unload_idle(device).modules != 0; }
+  bool relieve(int device) noexcept override {
+    return !RealtimeSession::anywhere() && unload_idle(device).modules != 0;
+  }
 
   // Returns whether an earlier generation of the lease had the image loaded.
   bool was_loaded(const Lease& lease, const StoredImage& image);

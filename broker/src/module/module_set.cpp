@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "context/hung_work.hpp"
+#include "context/realtime_session.hpp"
 #include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
 #include "module/image_error.hpp"
@@ -37,7 +38,8 @@ ModuleSet::~ModuleSet() {
 
 void ModuleSet::load() {
   for (ModuleUse& use : uses_) {
-    if (real_time_ || !use.module->on_first_use) load_module(use);
+    const bool has_to_be_there = real_time_ || RealtimeSession::anywhere();
+    if (has_to_be_there || !use.module->on_first_use) load_module(use);
   }
 }
 
@@ -88,14 +90,14 @@ CUresult ModuleSet::find_function(Kernel& kernel, CUmodule module) const {
   found.name = kernel.name;
   const DriverTable& driver = lease()->table();
   CUresult status = driver.module_get_function(&found.function, module, found.name.c_str());
-  if (status == CUDA_SUCCESS) status = describe_kernel(driver, found);
   if (status == CUDA_SUCCESS) status = load_kernel(found);
+  if (status == CUDA_SUCCESS) status = describe_kernel(driver, found);
   if (status == CUDA_SUCCESS) kernel = std::move(found);
   return lease()->report_status(status);
 }
 
-// A driver that loads lazily would load the kernel's code at its first launch, and wait there for
-// whatever runs.
+// A driver that loads lazily would load the kernel's code at the first question about its
+// attributes or at its first launch, and wait there for whatever runs.
 CUresult ModuleSet::load_kernel(const Kernel& kernel) const {
   if (lease()->table().func_load == nullptr) return CUDA_SUCCESS;
   MakeRequest request;
@@ -151,8 +153,8 @@ bool ModuleSet::exchange(ModuleUse& use, std::chrono::milliseconds end_timeout) 
     lease()->tenant().log(severity, "module", text);
   };
   const std::string who = "module \"" + use.name() + "\": \"" + use.module->file.string() + "\"";
+  ModuleUse next = use;
   try {
-    ModuleUse next = use;
     next.code = code_of(next, true);
     if (&next.code->image() == &use.code->image()) return false;  // the same bytes
     CUmodule const module = load_module(next);
@@ -179,9 +181,11 @@ bool ModuleSet::exchange(ModuleUse& use, std::chrono::milliseconds end_timeout) 
     for (Kernel& kernel : kernels_) {
       if (kernel.module == use.name()) kernel = std::move(*next_kernel++);
     }
+    at_->forget(use.code);
     use.code = std::move(next.code);
     log(Severity::info, who + " has changed: the new code is used from now on");
   } catch (const Error& error) {
+    if (next.code != use.code) at_->forget(next.code);
     log(Severity::error,
         who + " has changed and cannot be used; the old code stays: " + std::string(error.what()));
   }

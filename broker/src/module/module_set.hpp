@@ -36,7 +36,8 @@ class ModuleSet {
   ModuleSet(const ModuleSet&) = delete;
   ModuleSet& operator=(const ModuleSet&) = delete;
 
-  // Loads those that do not wait for their first use; all of a real-time set. Throws Error.
+  // Loads those that do not wait for their first use. In a real-time set and in a real-time
+  // session, loads all. Throws Error.
   void load();
   // Called, inside the lease, before functions that kernels have are no longer good.
   void set_before_forget(std::function<void()> call) { before_forget_ = std::move(call); }

@@ -214,8 +214,8 @@ bool Broker::force_loss(TenantId tenant, int device, const std::string& reason) 
 }
 
 std::size_t Broker::unload_idle_modules(int device) {
-  open_impl().used_device(device);  // says that there is none
-  return impl_->modules().unload_idle(device).modules;
+  const std::size_t waiting = open_impl().used_device(device).unload_waiting();
+  return waiting + impl_->modules().unload_idle(device).modules;
 }
 
 void Broker::poll() {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // host.h: the functions of a tenant, its leases and its guards.
+#include <algorithm>
 #include <new>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "context/realtime_calls.hpp"
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/guard.hpp"
 #include "gate/rule.hpp"
@@ -53,6 +57,18 @@ void check_guarded(const std::string& function) {
   }
   throw ctxbroker::Error(ctxbroker::ErrorKind::invalid_argument,
                          "\"" + function + "\" is no guarded function of the driver");
+}
+
+// Throws unless `call` is one of those that hold up neighbours.
+void check_realtime_call(std::string_view call) {
+  std::string known;
+  for (const auto& one : ctxbroker::detail::realtime_calls) {
+    if (call == one.name) return;
+    known += (known.empty() ? "" : ", ") + std::string(one.name);
+  }
+  throw ctxbroker::Error(
+      ctxbroker::ErrorKind::invalid_argument,
+      "\"" + std::string(call) + "\" is no call that holds up neighbours; there are " + known);
 }
 
 TenantMetrics metrics_of(const ctxb_tenant& tenant) {
@@ -146,6 +162,23 @@ ctxb_status ctxb_tenant_waits(const ctxb_tenant* tenant, ctxb_wait_totals* waits
     const ctxbroker::DriverWaits all = metrics_of(*tenant).waits;
     give(waits, {0, 0, all.count, all.seconds, all.longest_seconds},
          "waits is null, or its size is not sizeof(ctxb_wait_totals)");
+  });
+}
+
+ctxb_status ctxb_tenant_realtime(const ctxb_tenant* tenant, const char* call,
+                                 ctxb_realtime_totals* totals) {
+  return answered(tenant != nullptr, "tenant is null", [&] {
+    if (call != nullptr) check_realtime_call(call);
+    ctxbroker::RealtimeTotals all;
+    for (const auto& [name, one] : metrics_of(*tenant).realtime) {
+      if (call != nullptr && name != call) continue;
+      all.count += one.count;
+      all.refused += one.refused;
+      all.seconds += one.seconds;
+      all.longest_seconds = std::max(all.longest_seconds, one.longest_seconds);
+    }
+    give(totals, {0, 0, all.count, all.refused, all.seconds, all.longest_seconds},
+         "totals is null, or its size is not sizeof(ctxb_realtime_totals)");
   });
 }
 

@@ -86,13 +86,16 @@ std::uint64_t driver_limit(const LimitRow& row, const TenantOptions& options, co
 }
 
 MemorySource memory_source(MemorySource by_host, const Policy& policy,
-                           const std::vector<std::string>& ids) {
+                           const std::vector<std::string>& ids,
+                           const std::vector<std::string>& sharing) {
   if (by_host != MemorySource::automatic) return by_host;
   constexpr auto open = MemorySource::automatic;
   MemorySource chosen = open;
   for (const std::string& id : ids) {
     const PluginPolicy* own = find(policy, id);
-    const MemorySource said = own == nullptr ? open : own->memory.value_or(open);
+    const bool shares = std::find(sharing.begin(), sharing.end(), id) != sharing.end();
+    MemorySource said = own == nullptr ? open : own->memory.value_or(open);
+    if (said == open && shares) said = MemorySource::driver;
     if (said == MemorySource::driver) return said;
     if (said != open) chosen = said;
   }

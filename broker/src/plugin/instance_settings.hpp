@@ -54,10 +54,12 @@ std::uint64_t driver_limit(const LimitRow& row, const TenantOptions& options, co
 inline constexpr MemorySource default_memory_source = MemorySource::driver;
 
 // Returns the source of a tenant's device memory: never `automatic`. The host's choice comes first,
-// then the policy by id, then the policy for all. If the entries of plug-ins differ, `driver`
+// then for each plug-in the policy by id or its descriptor, then the policy for all. `sharing`: the
+// ids of plug-ins whose descriptors have CTXB_PLUGIN_DRIVER_MEMORY. If plug-ins differ, `driver`
 // applies.
 MemorySource memory_source(MemorySource by_host, const Policy& policy,
-                           const std::vector<std::string>& ids);
+                           const std::vector<std::string>& ids,
+                           const std::vector<std::string>& sharing = {});
 // Returns whether the policy refuses calls of a tenant's code that hold up its neighbours in a
 // real-time session. If the entries of plug-ins differ, it refuses them.
 bool refuses_in_realtime(const Policy& policy, const std::vector<std::string>& ids);

@@ -43,9 +43,12 @@ LoadedLibrary::LoadedLibrary(BrokerImpl& broker, std::shared_ptr<const TenantIde
     read_entry();
     call_init();
     read_factory();
-    std::vector<std::string> ids;
-    for (const PluginDescription& plugin : descriptions_) ids.push_back(plugin.id);
-    tenant_.know_plugins(ids);
+    std::vector<std::string> ids, sharing;
+    for (const PluginDescription& plugin : descriptions_) {
+      ids.push_back(plugin.id);
+      if ((plugin.flags & CTXB_PLUGIN_DRIVER_MEMORY) != 0) sharing.push_back(plugin.id);
+    }
+    tenant_.know_plugins(ids, sharing);
   } catch (...) {
     end();
     throw;

@@ -32,8 +32,9 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
   know_plugins({identity_->name});
 }
 
-void TenantImpl::know_plugins(const std::vector<std::string>& ids) {
-  identity_->memory_source = memory_source(options_.memory, broker_.policy(), ids);
+void TenantImpl::know_plugins(const std::vector<std::string>& ids,
+                              const std::vector<std::string>& sharing) {
+  identity_->memory_source = memory_source(options_.memory, broker_.policy(), ids, sharing);
   identity_->realtime.set_refuses(refuses_in_realtime(broker_.policy(), ids));
   std::string not_kept;
   for (const LimitRow& row : limit_rows()) {

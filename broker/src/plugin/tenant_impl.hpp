@@ -45,8 +45,10 @@ class TenantImpl final : private LeaseSource {
   const std::shared_ptr<const TenantIdentity>& identity() const noexcept { return identity_; }
   BrokerImpl& broker() const noexcept { return broker_; }
 
-  // Learns which plug-ins its library has. From now on, the policy for them counts.
-  void know_plugins(const std::vector<std::string>& ids);
+  // Learns which plug-ins its library has. From now on, the policy for them counts. `sharing`: see
+  // memory_source.
+  void know_plugins(const std::vector<std::string>& ids,
+                    const std::vector<std::string>& sharing = {});
 
   // Loads a library under guard, with no context current. Throws Error (plugin_load), and then the
   // loader has its reference back; also when another library is still being loaded or unloaded

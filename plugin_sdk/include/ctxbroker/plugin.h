@@ -219,6 +219,11 @@ typedef struct ctxb_port {
 /** Each pixel of an image that the plug-in puts out depends only on the pixels at the same place of
  * its inputs. The host may then give parts of pictures. All images of a job are the same part. */
 #define CTXB_PLUGIN_PER_PIXEL (1u << 4)
+/** The library's own driver calls share device memory in ways that memory of a pool does not
+ * support: by legacy IPC handles (cuIpcGetMemHandle), or through GPUDirect RDMA. So the host takes
+ * the device memory of the whole library from the driver, unless the user has chosen a pool for
+ * this plug-in. A host that does not know this flag ignores it. */
+#define CTXB_PLUGIN_DRIVER_MEMORY (1u << 5)
 
 /** What a plug-in is: static data of the library, which is the same at every call. The host copies
  * it when it loads the library. */

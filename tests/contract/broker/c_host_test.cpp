@@ -298,6 +298,37 @@ TEST_F(CHostTest, ReadyContextsArePausedAndWaitedFor) {
   EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
 }
 
+TEST_F(CHostTest, CallsThatHoldUpNeighboursAreCountedInASession) {
+  ctxb_tenant* tenant = open();
+  ctxb_realtime_totals totals{};
+  EXPECT_EQ(ctxb_tenant_realtime(tenant, nullptr, &totals), CTXB_ERROR_INVALID_ARGUMENT)
+      << "no size";
+  totals.size = sizeof totals;
+  const auto count = [&](const char* call) {
+    EXPECT_EQ(ctxb_tenant_realtime(tenant, call, &totals), CTXB_OK) << ctxb_last_error();
+    EXPECT_GE(totals.seconds, totals.longest_seconds);
+    EXPECT_EQ(totals.longest_seconds > 0, totals.count != 0);
+    EXPECT_EQ(totals.refused, 0u);
+    return totals.count;
+  };
+  const auto make_lease = [&] {
+    uint64_t address = 0;
+    EXPECT_EQ(ctxb_tenant_allocate(tenant, 0, 4096, &address), CTXB_OK);
+    EXPECT_EQ(ctxb_tenant_release(tenant, address), CTXB_OK);
+  };
+  EXPECT_EQ(count(nullptr), 0u);
+  EXPECT_EQ(ctxb_broker_begin_realtime(broker), CTXB_OK);
+  make_lease();
+  EXPECT_EQ(ctxb_broker_end_realtime(broker), CTXB_OK);
+  make_lease();
+  EXPECT_EQ(count("make lease"), 1u);
+  EXPECT_GE(count(nullptr), 1u);
+  EXPECT_EQ(count("cuMemAlloc"), 0u) << "only calls of the tenant's code have this name";
+  EXPECT_EQ(ctxb_tenant_realtime(tenant, "cuLaunchKernel", &totals), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(ctxb_last_error(), HasSubstr("cuMemHostRegister"));
+  EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK);
+}
+
 TEST_F(CHostTest, BadArgumentsAreAnsweredWithASentence) {
   EXPECT_EQ(ctxb_broker_open(nullptr, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
   ctxb_broker* other = nullptr;
@@ -357,6 +388,7 @@ TEST_F(CHostTest, GateBudgetAndTenantUsageAreReported) {
   EXPECT_EQ(ctxb_tenant_guarded_calls(nullptr, nullptr), 0u);
   EXPECT_EQ(ctxb_tenant_held(nullptr, nullptr, nullptr, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(ctxb_tenant_waits(nullptr, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_tenant_realtime(nullptr, nullptr, nullptr), CTXB_ERROR_INVALID_ARGUMENT);
   constexpr std::uint64_t budget = 1U << 20;
   for (const bool limited : {true, false}) {
     ctxb_tenant_options options{};

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -44,6 +46,12 @@ class ModuleTest : public BrokerTest {
     }
     ADD_FAILURE() << "no lease of " << tenant;
     return {};
+  }
+  // Polls until the lease has so many modules: an unload waits until nothing runs.
+  bool poll_until_modules_are(std::uint64_t count) {
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (lease_of().modules != count && std::chrono::steady_clock::now() < latest) broker.poll();
+    return lease_of().modules == count;
   }
   bool is_software() { return broker.driver().kind == DriverChoice::software; }
 

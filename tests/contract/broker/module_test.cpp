@@ -268,9 +268,71 @@ TEST_F(ModuleTest, ModuleWithoutVariablesIsLoadedOncePerLease) {
   first.deactivate();
   EXPECT_EQ(first_of(run({&second})), 1.0F);
   for (PluginInstance* one : {&second, &third, &fourth}) one->deactivate();
+  EXPECT_EQ(lease_of().modules, 3u) << "a poll unloads those that cannot be shared";
+  EXPECT_TRUE(poll_until_modules_are(1)) << "the next activation can use the other one";
+  EXPECT_EQ(lease_of().module_unloads, 2u);
+  first.activate(test_sizes);
+  EXPECT_EQ(first_of(run({&first})), 1.0F);
+  first.deactivate();
+  EXPECT_EQ(lease_of().module_loads, 3u);
+  EXPECT_EQ(broker.unload_idle_modules(0), 1u);
   EXPECT_EQ(lease_of().modules, 0u);
   EXPECT_EQ(lease_of().module_bytes, 0u);
-  EXPECT_EQ(lease_of().module_unloads, 3u);
+}
+
+TEST_F(ModuleTest, ModulesOfDestroyedInstancesAreUnloadedByAPoll) {
+  const PluginInstance keeps_the_lease = create("bias");
+  { const PluginInstance shared = active("plain"), alone = active("affine"); }
+  EXPECT_EQ(lease_of().modules, 2u);
+  EXPECT_TRUE(poll_until_modules_are(0));
+  EXPECT_EQ(lease_of().module_bytes, 0u);
+}
+
+TEST_F(ModuleTest, ARealTimeSessionUnloadsNoModule) {
+  PluginInstance instance = create("affine"), idle = active("plain");
+  Tenant host = broker.host();
+  const auto run_out_of_memory = [&] {
+    error_text(ErrorKind::out_of_memory, [&] { return host.allocate(std::uint64_t{1} << 46); });
+  };
+  broker.begin_realtime();
+  instance.activate(test_sizes);
+  instance.deactivate();
+  broker.poll();
+  run_out_of_memory();
+  EXPECT_EQ(lease_of().modules, 2u);
+  broker.end_realtime();
+  EXPECT_EQ(lease_of().modules, 2u);
+  run_out_of_memory();
+  EXPECT_EQ(lease_of().modules, 0u) << "a control: afterwards they go";
+}
+
+TEST_F(ModuleTest, ActivationInARealTimeSessionLoadsEveryModule) {
+  broker.begin_realtime();
+  PluginInstance instance = active("first_use");
+  EXPECT_EQ(lease_of().modules, 1u) << "LazyModuleIsLoadedAtTheFirstLaunch is the control";
+  EXPECT_EQ(first_of(run({&instance})), 1.0F);
+  EXPECT_EQ(lease_of().module_loads, 1u);
+  broker.end_realtime();
+}
+
+TEST_F(ModuleTest, KernelsAreLoadedBeforeTheirFirstLaunch) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "no real driver counts its calls";
+  const auto loads = [&] {
+    return controls.call_count("cuFuncLoad") + controls.call_count("cuModuleLoadDataEx");
+  };
+  controls.start_counting();
+  PluginInstance instance = active("plain");
+  Graph graph(broker, {&instance}, test_sizes);
+  EXPECT_EQ(controls.call_count("cuFuncLoad"), 1u) << "of the kernel that it has looked up";
+  controls.start_counting();
+  float samples[4] = {};
+  graph.process(samples, samples, {});
+  EXPECT_EQ(loads(), 0u);
+  EXPECT_EQ(broker.unload_idle_modules(0), 1u);
+  graph.process(samples, samples, {});
+  EXPECT_EQ(loads(), 2u) << "a control";
+  controls.stop_counting();
 }
 
 TEST_F(ModuleTest, EqualKernelNamesOfTwoPluginsAreSeparate) {

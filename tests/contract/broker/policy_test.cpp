@@ -147,6 +147,17 @@ TEST_F(PolicyContractTest, LibraryHasTheDriversMemoryIfOneOfItsPluginsNeedsIt) {
   EXPECT_EQ(memory_of(pools, "behaviours"), MemorySource::pool);
 }
 
+TEST_F(PolicyContractTest, LibraryHasTheDriversMemoryIfADescriptorSaysSo) {
+  Broker governed = with(R"("for_all": {"memory": "pool"})");
+  const PluginLibrary sharing = governed.load(test_plugin("linking"));
+  EXPECT_EQ(memory_of(governed, "linking"), MemorySource::driver);
+  const PluginLibrary control = governed.load(test_plugin("behaviours"));
+  EXPECT_EQ(memory_of(governed, "behaviours"), MemorySource::pool);
+  Broker named = with(R"("by_id": {"com.example.test.linking": {"memory": "pool"}})");
+  const PluginLibrary chosen = named.load(test_plugin("linking"));
+  EXPECT_EQ(memory_of(named, "linking"), MemorySource::pool);
+}
+
 TEST_F(PolicyContractTest, MemoryBudgetsHoldUnlessTheHostGivesAnother) {
   Broker governed = with(R"("for_all": {"memory_budget": 1048575}, "by_id": {"never.loaded": {}})");
   const PluginLibrary library = governed.load(test_plugin("behaviours"));

@@ -155,6 +155,23 @@ TEST(MemorySourceOrderTest, DriverAppliesIfEntriesDiffer) {
   EXPECT_EQ(memory_source(open, policy, {"a.x"}), pool) << "an entry that leaves it open";
 }
 
+TEST(MemorySourceOrderTest, DescriptorComesAfterHostAndIdAndBeforeAll) {
+  constexpr auto open = MemorySource::automatic, driver = MemorySource::driver,
+                 pool = MemorySource::pool;
+  const Ids plugins{"a.x", "a.y"}, sharing{"a.y"};
+  Policy policy;
+  EXPECT_EQ(memory_source(open, policy, plugins, sharing), driver);
+  policy.for_all.memory = pool;
+  EXPECT_EQ(memory_source(open, policy, plugins), pool) << "the control";
+  EXPECT_EQ(memory_source(open, policy, plugins, sharing), driver);
+  policy.by_id["a.x"].memory = pool;
+  EXPECT_EQ(memory_source(open, policy, plugins, sharing), driver) << "the entry is of another";
+  policy.by_id["a.y"].memory = pool;
+  EXPECT_EQ(memory_source(open, policy, plugins, sharing), pool);
+  policy.by_id.erase("a.y");
+  EXPECT_EQ(memory_source(pool, policy, plugins, sharing), pool);
+}
+
 TEST(InstanceSettingsTest, LimitsAreTheHostsThenThePoliciesThenTheDefaults) {
   Policy policy;
   TenantOptions options;
