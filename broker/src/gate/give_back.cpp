@@ -114,6 +114,27 @@ bool stays_with_code(GatedTenant& tenant, const Holding& holding) noexcept {
          !ends_with_tenant(tenant, holding);
 }
 
+// Ends a context that the tenant has made itself. No value: it is put off.
+std::optional<CUresult> end_own_context(GatedTenant& tenant, const Holding& holding) noexcept {
+  const auto family = tenant.primary_family(static_cast<int>(holding.extent));
+  if (family == nullptr) {  // the broker knows of no work there
+    const CUresult status = end_by_driver(holding);
+    stop_counting(holding);
+    return status;
+  }
+  try {
+    return family->end({.tenant = tenant.shared_identity(),
+                        .what = to_string(holding.kind),
+                        .bytes = holding.bytes,
+                        .quiet = true,
+                        .perform = [holding] { return end_by_driver(holding); },
+                        .after = [holding](CUresult) { stop_counting(holding); },
+                        .is_behind_device = true});
+  } catch (...) {  // out of memory: it stays
+    return std::nullopt;
+  }
+}
+
 // In the lease it was made in; what was made in none needs none. No value: it is put off.
 std::optional<CUresult> end_one(GatedTenant& tenant, const Holding& holding) noexcept {
   if (holding.generation != 0) {
@@ -121,12 +142,7 @@ std::optional<CUresult> end_one(GatedTenant& tenant, const Holding& holding) noe
         tenant, holding, [holding](CUresult) { stop_counting(holding); }, true);
   }
   if (holding.kind == Kind::context) {
-    return tenant.end_own_context(static_cast<int>(holding.extent),
-                                  {.what = to_string(holding.kind),
-                                   .bytes = holding.bytes,
-                                   .quiet = true,
-                                   .call = [holding] { return end_by_driver(holding); },
-                                   .after = [holding](CUresult) { stop_counting(holding); }});
+    return end_own_context(tenant, holding);
   }
   // It is of a context that the tenant made, and ends with that one, which comes last.
   const CUresult status = holding.context != 0 ? CUDA_SUCCESS : end_by_driver(holding);
