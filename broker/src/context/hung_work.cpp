@@ -44,7 +44,7 @@ std::string in_words(const std::vector<std::string>& tenants) {
   return text;
 }
 
-void add_to(std::vector<PutOff>& list, const EndRequest& ending) {
+void add_to(std::vector<PutOff>& list, const Ending& ending) {
   auto line = std::find_if(list.begin(), list.end(), [&](const PutOff& one) {
     return one.tenant == ending.tenant->id && one.what == ending.what;
   });
@@ -53,12 +53,6 @@ void add_to(std::vector<PutOff>& list, const EndRequest& ending) {
   }
   ++line->count;
   line->bytes += ending.bytes;
-}
-
-// It has ended.
-CUresult settled(const EndRequest& ending, CUresult status) {
-  if (ending.after) ending.after(status);
-  return status;
 }
 
 }  // namespace
@@ -158,7 +152,7 @@ CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
   if (is_in_callback()) return CUDA_ERROR_NOT_PERMITTED;
   if (is_own_thread()) return perform();
   const auto task = std::make_shared<Task>();
-  task->ending.perform = std::move(perform);
+  task->ending.call = std::move(perform);
   if (!enqueue(task)) return task->ending.perform();
   if (task->done) return task->status;
   Lock lock(mutex_);
@@ -181,24 +175,24 @@ std::string HungWork::what_is_waited_for() const {
          std::to_string(limit_.count()) + " ms";
 }
 
-std::optional<CUresult> HungWork::end(EndRequest ending) {
-  if (is_in_callback()) return settled(ending, CUDA_ERROR_NOT_PERMITTED);
+std::optional<CUresult> HungWork::end(Ending ending) {
+  if (is_in_callback()) return ending.settle(CUDA_ERROR_NOT_PERMITTED);
   // The family's own thread performs an ending at once, because it cannot wait for itself. Such an
   // ending follows from an earlier one.
   const bool is_behind = ending.is_behind_device && has_to_be_behind_device();
   const bool may_wait = ending.may_wait || any() || is_anything_in_the_making();
   if (!is_behind && (is_own_thread() || !may_wait)) {
-    return settled(ending, ending.perform());
+    return ending.settle(ending.perform());
   }
   const auto task = std::make_shared<Task>();
   task->ending = std::move(ending);
-  if (!enqueue(task)) return settled(task->ending, task->ending.perform());  // this thread waits
-  if (task->done) return settled(task->ending, task->status);
+  if (!enqueue(task)) return task->ending.settle(task->ending.perform());  // this thread waits
+  if (task->done) return task->ending.settle(task->status);
   Lock lock(mutex_);
   if (!wait_within_limit(lock, [&] { return task->done || any(); })) block();
   if (task->done) {
     lock.unlock();
-    return settled(task->ending, task->status);
+    return task->ending.settle(task->status);
   }
   std::vector<PutOff> told;
   add_to(told, task->ending);
@@ -413,7 +407,8 @@ void HungWork::perform_next(Lock& lock) {
   of_device(contexts_ending, device_).fetch_add(contexts, std::memory_order_acq_rel);
   const CUresult status = task->ending.perform();
   of_device(contexts_ending, device_).fetch_sub(contexts, std::memory_order_acq_rel);
-  task->ending.perform = nullptr;  // and with it whatever it kept alive
+  task->ending.call = nullptr;  // and with it whatever it kept alive
+  task->ending.lease = nullptr;
   lock.lock();
   performing_ = blocked_ = false;
   update();
@@ -422,7 +417,7 @@ void HungWork::perform_next(Lock& lock) {
   done_.notify_all();
   if (task->put_off) {
     lock.unlock();
-    settled(task->ending, status);
+    task->ending.settle(status);
     task->ending.after = nullptr;
     lock.lock();
   }
@@ -432,7 +427,7 @@ void HungWork::perform_next(Lock& lock) {
 }
 
 // One record says what a tenant had to wait for, when nothing of it waits any more.
-void HungWork::tell_of_end(Lock& lock, const EndRequest& ending) noexcept {
+void HungWork::tell_of_end(Lock& lock, const Ending& ending) noexcept {
   const auto tenant = ending.tenant;
   try {
     add_to(ended_, ending);

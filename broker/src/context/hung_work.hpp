@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "context/ending.hpp"
 #include "context/tenant_identity.hpp"
 #include "driver/driver_table.hpp"
 
@@ -49,22 +50,6 @@ CUresult call_in(const DriverTable& table, CUcontext context, Call&& call) noexc
   if (table.ctx_pop(&popped) != CUDA_SUCCESS) table.ctx_pop(&popped);
   return status;
 }
-
-// One thing that is to be ended.
-struct EndRequest {
-  std::shared_ptr<const TenantIdentity> tenant;
-  const char* what = "";    // static text: "device memory"; empty: it is not listed
-  std::uint64_t bytes = 0;  // of device memory that stay taken until it is done
-  bool may_wait = true;     // whether the driver's call can wait for work on the device
-  bool quiet = false;       // the caller tells the host of it when it is put off
-  std::function<CUresult()> perform;
-  // Called after `perform` with its status: by `end`, or by the family's own thread when the ending
-  // was put off.
-  std::function<void(CUresult)> after{};
-  // It is not begun while work is known to hang in any family on the device. The driver ends a
-  // context only when all work on its device has ended, and makes no context meanwhile.
-  bool is_behind_device = false;
-};
 
 // The time that the driver's compiler may take, beside the limit for work on the device.
 inline constexpr std::chrono::seconds compiler_time{60};
@@ -152,7 +137,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // and the call ends with the work that it waits for. At most one such call is open in a family.
   // What is put off is done in the order in which it came. Throws std::bad_alloc; then nothing was
   // done.
-  std::optional<CUresult> end(EndRequest ending);
+  std::optional<CUresult> end(Ending ending);
 
   // Makes something. The call's status when it returned in its time. No value: it did not, or it
   // was not even tried, because work is known to hang: see why_not_made. The calls are made on a
@@ -160,7 +145,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // other one is begun. Throws std::bad_alloc; then nothing was done.
   std::optional<CUresult> make(MakeRequest request);
   // Returns whether a call that ends a context is open on the device, of any broker in the process:
-  // see EndRequest::is_behind_device.
+  // see Ending::is_behind_device.
   static bool is_context_ending(int device) noexcept {
     return of_device(contexts_ending, device).load(std::memory_order_acquire) != 0;
   }
@@ -194,7 +179,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
 
  private:
   struct Task {
-    EndRequest ending;
+    Ending ending;
     CUresult status = CUDA_SUCCESS;
     std::atomic<bool> done{false};  // `status` is there
     bool put_off = false;
@@ -227,7 +212,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   void work(Lock& lock);
   void look(Lock& lock);
   void perform_next(Lock& lock);
-  void tell_of_end(Lock& lock, const EndRequest& ending) noexcept;
+  void tell_of_end(Lock& lock, const Ending& ending) noexcept;
   void update() noexcept;
   bool is_hung_here() const noexcept;
   std::string what_is_waited_for() const;

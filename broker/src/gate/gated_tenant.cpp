@@ -287,25 +287,19 @@ std::optional<GuardTarget> GatedTenant::end_target(std::uint64_t generation, Hom
                           : target_left_by(source_->device(found.device), found, home);
 }
 
-std::optional<CUresult> GatedTenant::end(std::uint64_t generation, Lease::Thing thing) noexcept {
+std::optional<CUresult> GatedTenant::end(std::uint64_t generation, Ending ending) noexcept {
   const LeaseGeneration found = find_generation(generation);
   const std::shared_lock lock(source_lock_);
-  std::optional<GuardTarget> where;
-  if (found.generation != 0 && source_ != nullptr) {
-    if (const auto lease = lease_of(*source_, generation))
-      return lease->give_back(std::move(thing));
-    where = target_left_by(source_->device(found.device), found, thing.home);
-  }
-  if (!where) {
-    if (thing.after) thing.after(Lease::gone);
-    return Lease::gone;
-  }
+  if (found.generation == 0 || source_ == nullptr) return ending.settle(Lease::gone);
+  const auto lease = lease_of(*source_, generation);
+  if (lease != nullptr) return lease->give_back(std::move(ending));
   UsedDevice& used = source_->device(found.device);
+  const auto where = target_left_by(used, found, ending.home);
+  if (!where) return ending.settle(Lease::gone);
   try {
     const auto elsewhere = identity().hung.on_other_device(found.device);
-    EndRequest ending{identities_.back(), thing.what, thing.bytes,           thing.may_wait,
-                      thing.quiet,        {},         std::move(thing.after)};
-    ending.perform = [&used, where = *where, call = std::move(thing.call)] {
+    ending.tenant = identities_.back();
+    ending.call = [&used, where = *where, call = std::move(ending.call)] {
       if (!used.primary_is_current(where.generation)) return Lease::gone;
       return call_in(*where.driver, where.context, call);
     };

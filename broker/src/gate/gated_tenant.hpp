@@ -186,7 +186,7 @@ class GatedTenant {
   std::optional<GuardTarget> end_target(std::uint64_t generation, Home home) noexcept;
   // Ends something that was made in a generation; as Lease::give_back. `gone` when the tenant is
   // closed.
-  std::optional<CUresult> end(std::uint64_t generation, Lease::Thing thing) noexcept;
+  std::optional<CUresult> end(std::uint64_t generation, Ending ending) noexcept;
   // Returns whether things that were made in that generation and live there ended with it, or will.
   bool ends_with_generation(std::uint64_t generation, Home home) noexcept;
   // Something that its code made in that generation is not ended yet.

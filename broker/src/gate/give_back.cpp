@@ -123,13 +123,13 @@ std::optional<CUresult> end_own_context(GatedTenant& tenant, const Holding& hold
     return status;
   }
   try {
-    return family->end({.tenant = tenant.shared_identity(),
-                        .what = to_string(holding.kind),
-                        .bytes = holding.bytes,
-                        .quiet = true,
-                        .perform = [holding] { return end_by_driver(holding); },
-                        .after = [holding](CUresult) { stop_counting(holding); },
-                        .is_behind_device = true});
+    Ending ending = ending_of(
+        holding, [holding] { return end_by_driver(holding); },
+        [holding](CUresult) { stop_counting(holding); });
+    ending.tenant = tenant.shared_identity();
+    ending.quiet = true;
+    ending.is_behind_device = true;
+    return family->end(std::move(ending));
   } catch (...) {  // out of memory: it stays
     return std::nullopt;
   }
@@ -204,10 +204,10 @@ CUresult keep_primary(const DriverTable& driver, CUdevice device) noexcept {
 std::optional<CUresult> end_holding(GatedTenant& tenant, const Holding& holding,
                                     std::function<void(CUresult)> settle, bool quiet) noexcept {
   try {
-    return tenant.end(
-        holding.generation,
-        {home_of(holding), to_string(holding.kind), holding.bytes, waits_for_work(holding.kind),
-         quiet, [holding] { return end_by_driver(holding); }, std::move(settle)});
+    Ending ending = ending_of(
+        holding, [holding] { return end_by_driver(holding); }, std::move(settle));
+    ending.quiet = quiet;
+    return tenant.end(holding.generation, std::move(ending));
   } catch (const std::bad_alloc&) {
     return std::nullopt;  // it stays
   }
