@@ -4,11 +4,16 @@
 // A context family is a set of contexts whose memory is one: a device's primary context with all
 // green contexts on it, or one private context. The driver frees memory of a family only when all
 // work of the family is done, so one hung kernel holds up every tenant in it. It makes no green
-// context and loads no module before that either. Each family has one HungWork. Whatever the broker
-// ends in a lease goes through HungWork::end, which ends the thing or puts it off, and so does what
-// a tenant ends through the gate, except for contexts, graphs and pools, for which the gate's
-// rules do more. What has to wait while it is made goes through HungWork::make, which makes it or
-// says in time that it cannot.
+// context and loads no module before that either. Each family has one HungWork.
+//
+// HungWork::end ends a thing or puts it off. The broker and the gate use it to end modules,
+// streams, contexts of leases, and memory of the driver. Two things do not go through it:
+// - Memory from a tenant's store, because its free never waits for a neighbour. It is put off only
+//   while work of the tenant itself is known to hang.
+// - Contexts, graphs and pools that a tenant's own code ends, because the gate's rules do more.
+//
+// What has to wait while it is made goes through HungWork::make, which makes it or says in time
+// that it cannot.
 #pragma once
 
 #include <algorithm>
@@ -187,6 +192,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   };
   struct Making {
     MakeRequest request;
+    std::shared_ptr<std::atomic<int>> counted{};  // in in_the_making; null: it is light
     CUresult status = CUDA_SUCCESS;
     bool probed = false, done = false;  // `probe` has returned; `status` is there
     bool left = false;                  // nobody waits for it
@@ -206,10 +212,10 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   bool wait_within_limit(Lock& lock, IsOver&& is_over);
   template <typename IsOver>
   bool wait_until(Lock& lock, std::chrono::steady_clock::time_point deadline, IsOver&& is_over);
-  bool start(Lock& lock);
+  bool start();
   bool is_anybody_busy() const noexcept;
   void make_apart(const std::shared_ptr<Making>& making) noexcept;
-  void work(Lock& lock);
+  void work();
   void look(Lock& lock);
   void perform_next(Lock& lock);
   void tell_of_end(Lock& lock, const Ending& ending) noexcept;
@@ -245,13 +251,15 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   std::condition_variable wake_, done_;
   std::deque<std::shared_ptr<Task>> tasks_;  // the first one may be under way
   std::vector<std::shared_ptr<Marker>> markers_;
-  unsigned left_ = 0;          // makings that are left behind
-  unsigned light_left_ = 0;    // the light ones of these
-  std::vector<PutOff> ended_;  // what was put off and has ended, of tenants that wait for more
-  std::thread thread_;
+  unsigned left_ = 0;               // makings that are left behind
+  unsigned light_left_ = 0;         // the light ones of these
+  std::vector<PutOff> ended_;       // what was put off and has ended, of tenants that wait for more
+  std::shared_ptr<HungWork> self_;  // while something is left to be done
+  std::thread thread_;              // from the first ending on
   std::atomic<std::thread::id> ending_thread_{};
-  bool running_ = false, performing_ = false, looking_ = false;
-  bool blocked_ = false, abandoned_ = false, counted_ = false;  // counted_: in hung_on_devices
+  bool performing_ = false, looking_ = false, blocked_ = false;
+  bool over_ = false;     // the thread ends
+  bool counted_ = false;  // in hung_on_devices
 };
 
 }  // namespace ctxbroker::detail
