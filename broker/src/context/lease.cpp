@@ -478,9 +478,11 @@ std::optional<CUresult> Lease::give_back(Ending ending) noexcept {
   if (phase_.load(std::memory_order_acquire) == Phase::left) return std::nullopt;
   const auto here = end_target(ending.home);
   if (!here) return ending.settle(gone);
-  const bool is_at_once = ending.is_stored ? !tenant_->hung.anywhere() && !is_in_callback()
-                                           : !ending.may_wait && !family_->any();
-  if (is_at_once) return ending.settle(guarded_end(*here, ending.call));
+  if (ending.is_stored) {  // a store needs no context
+    if (!tenant_->hung.anywhere() && !is_in_callback()) return ending.settle(ending.call());
+  } else if (!ending.may_wait && !family_->any()) {
+    return ending.settle(guarded_end(*here, ending.call));
+  }
   try {
     const auto elsewhere = ending.home == Home::context
                                ? nullptr

@@ -63,10 +63,8 @@ std::optional<CUresult> end_in_lease(const Holding& holding, bool is_left) noexc
         holding.lease->report_failed_end(to_string(holding.kind), status);
       }
     };
-    Ending ending = ending_of(
-        holding, [holding] { return end_made_in_lease(holding); }, after);
-    ending.is_stored = holding.store != nullptr && !is_left;
-    return holding.lease->give_back(std::move(ending));
+    return holding.lease->give_back(ending_of(
+        holding, [holding] { return end_made_in_lease(holding); }, after));
   } catch (const std::bad_alloc&) {
     return std::nullopt;  // it stays, and counted
   }

@@ -2,6 +2,7 @@
 #include "ledger/holding.hpp"
 
 #include <array>
+#include <utility>
 
 namespace ctxbroker::detail {
 namespace {
@@ -87,7 +88,8 @@ Ending ending_of(const Holding& holding, std::function<CUresult()> call,
           .bytes = holding.bytes,
           .may_wait = waits_for_work(holding.kind),
           .call = std::move(call),
-          .after = std::move(after)};
+          .after = std::move(after),
+          .is_stored = holding.store != nullptr};
 }
 
 void count(const Holding& holding) noexcept {
