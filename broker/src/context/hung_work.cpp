@@ -399,7 +399,7 @@ void HungWork::look(Lock& lock) {
 }
 
 void HungWork::perform_next(Lock& lock) {
-  const std::shared_ptr<Task> task = tasks_.front();
+  std::shared_ptr<Task> task = tasks_.front();
   performing_ = true;
   lock.unlock();
   work_for_owner(task->ending.tenant == nullptr ? nullptr : task->ending.tenant->lasting_name);
@@ -424,6 +424,9 @@ void HungWork::perform_next(Lock& lock) {
   tasks_.pop_front();
   done_.notify_all();
   if (task->is_listed()) tell_of_end(lock, task->ending);
+  lock.unlock();
+  task.reset();  // the caller may have left it, and it keeps things alive
+  lock.lock();
 }
 
 // One record says what a tenant had to wait for, when nothing of it waits any more.

@@ -186,6 +186,38 @@ TEST_F(HungWorkTest, WaitingCallerIsReleasedWhenAHangBecomesKnown) {
   patient->abandon();
 }
 
+// Whoever owns the family last: what is put off, or nobody but the family's own thread.
+TEST_F(HungWorkTest, FamilyWithoutOwnersLastsUntilWhatIsPutOffHasEnded) {
+  for (const bool is_kept_by_ending : {true, false}) {
+    std::promise<void> work;
+    auto owned = std::make_shared<HungWork>(1, limit);
+    Ending one = blocked(work.get_future().share());
+    if (is_kept_by_ending) one.after = [owned](CUresult) {};
+    EXPECT_EQ(owned->end(std::move(one)), std::nullopt);
+    const std::weak_ptr<HungWork> left = owned;
+    owned.reset();
+    EXPECT_FALSE(left.expired());
+    work.set_value();
+    while (!left.expired()) std::this_thread::yield();
+  }
+  EXPECT_FALSE(HungWork::anywhere());
+}
+
+TEST_F(HungWorkTest, FamilyMayBeUsedAgainAfterARest) {
+  std::vector<std::thread::id> threads;
+  for (int i = 0; i < 3; ++i) {
+    Ending one = ending(i);
+    one.call = [&] {
+      threads.push_back(std::this_thread::get_id());
+      return CUDA_SUCCESS;
+    };
+    EXPECT_EQ(family->end(std::move(one)), CUDA_SUCCESS);
+    std::this_thread::sleep_for(limit);
+  }
+  EXPECT_THAT(threads, ::testing::Each(threads.front())) << "one thread for all";
+  EXPECT_NE(threads.front(), std::this_thread::get_id());
+}
+
 TEST_F(HungWorkTest, EndThatCannotWaitRunsOnTheCallersThread) {
   const auto here = std::this_thread::get_id();
   std::thread::id there;
