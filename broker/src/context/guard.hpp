@@ -229,14 +229,7 @@ inline bool is_still_in(const Frame& frame, std::uint64_t generation) noexcept {
          current == frame.target.context;
 }
 
-// Returns whether the thread's innermost guard is in this generation of a lease.
-inline bool is_inside(std::uint64_t generation) noexcept {
-  leave_abandoned();
-  const Frame* const frame = thread_state.innermost;
-  return frame != nullptr && is_still_in(*frame, generation);
-}
-
-// Returns the same for a guard of this tenant.
+// Returns whether the thread's innermost guard is this tenant's and in this generation of a lease.
 inline bool is_inside(std::uint64_t generation, const TenantIdentity* tenant) noexcept {
   leave_abandoned();
   const Frame* const frame = thread_state.innermost;

@@ -13,7 +13,6 @@ namespace ctxbroker::detail {
 namespace {
 
 constexpr std::chrono::milliseconds between_looks{20};
-constexpr std::chrono::milliseconds linger{50};  // a thread serves a burst of endings
 constexpr std::chrono::microseconds moment{50};
 // How long a call that makes something has at least, when no tenant has work that could be in the
 // way: the machine may be too busy to make it within a short limit.
@@ -44,7 +43,7 @@ std::string in_words(const std::vector<std::string>& tenants) {
   return text;
 }
 
-void add_to(std::vector<PutOff>& list, const EndRequest& ending) {
+void add_to(std::vector<PutOff>& list, const Ending& ending) {
   auto line = std::find_if(list.begin(), list.end(), [&](const PutOff& one) {
     return one.tenant == ending.tenant->id && one.what == ending.what;
   });
@@ -55,26 +54,24 @@ void add_to(std::vector<PutOff>& list, const EndRequest& ending) {
   line->bytes += ending.bytes;
 }
 
-// It has ended.
-CUresult settled(const EndRequest& ending, CUresult status) {
-  if (ending.after) ending.after(status);
-  return status;
-}
-
 }  // namespace
 
 bool HungWork::is_own_thread() const noexcept {
   return ending_thread_.load(std::memory_order_acquire) == std::this_thread::get_id();
 }
 
-// The family's own thread keeps it alive, and may be the last to do so.
 HungWork::~HungWork() {
   if (!thread_.joinable()) return;
-  if (thread_.get_id() == std::this_thread::get_id()) {
+  if (is_own_thread()) {  // it touches nothing of the family any more
     thread_.detach();
-  } else {
-    thread_.join();
+    return;
   }
+  {
+    const Lock lock(mutex_);
+    over_ = true;
+    wake_.notify_all();
+  }
+  thread_.join();
 }
 
 bool HungWork::idle() const noexcept {
@@ -91,7 +88,7 @@ bool HungWork::is_hung_here() const noexcept {
 void HungWork::update() noexcept {
   hung_.store(!markers_.empty(), std::memory_order_release);
   // Nobody looks at the work of a family that is abandoned.
-  const bool counts = !abandoned_ && is_hung_here();
+  const bool counts = !over_ && is_hung_here();
   if (counts != counted_) {
     of_device(hung_on_devices, device_).fetch_add(counts ? 1 : -1, std::memory_order_acq_rel);
   }
@@ -109,7 +106,7 @@ void HungWork::add(std::function<bool()> has_ended, std::string culprit) {
   update();
   ++requests_;
   wake_.notify_all();
-  start(lock);
+  start();
 }
 
 // Returns whether work hangs on the device, in this family or in another one. Then the family waits
@@ -130,7 +127,7 @@ bool HungWork::enqueue(const std::shared_ptr<Task>& task) {
   {
     Lock lock(mutex_);
     tasks_.push_back(task);
-    if (!start(lock)) {
+    if (!start()) {
       tasks_.pop_back();
       return false;
     }
@@ -158,7 +155,7 @@ CUresult HungWork::wait_for_all(std::function<CUresult()> perform) {
   if (is_in_callback()) return CUDA_ERROR_NOT_PERMITTED;
   if (is_own_thread()) return perform();
   const auto task = std::make_shared<Task>();
-  task->ending.perform = std::move(perform);
+  task->ending.call = std::move(perform);
   if (!enqueue(task)) return task->ending.perform();
   if (task->done) return task->status;
   Lock lock(mutex_);
@@ -181,24 +178,24 @@ std::string HungWork::what_is_waited_for() const {
          std::to_string(limit_.count()) + " ms";
 }
 
-std::optional<CUresult> HungWork::end(EndRequest ending) {
-  if (is_in_callback()) return settled(ending, CUDA_ERROR_NOT_PERMITTED);
+std::optional<CUresult> HungWork::end(Ending ending) {
+  if (is_in_callback()) return ending.settle(CUDA_ERROR_NOT_PERMITTED);
   // The family's own thread performs an ending at once, because it cannot wait for itself. Such an
   // ending follows from an earlier one.
   const bool is_behind = ending.is_behind_device && has_to_be_behind_device();
   const bool may_wait = ending.may_wait || any() || is_anything_in_the_making();
   if (!is_behind && (is_own_thread() || !may_wait)) {
-    return settled(ending, ending.perform());
+    return ending.settle(ending.perform());
   }
   const auto task = std::make_shared<Task>();
   task->ending = std::move(ending);
-  if (!enqueue(task)) return settled(task->ending, task->ending.perform());  // this thread waits
-  if (task->done) return settled(task->ending, task->status);
+  if (!enqueue(task)) return task->ending.settle(task->ending.perform());  // this thread waits
+  if (task->done) return task->ending.settle(task->status);
   Lock lock(mutex_);
   if (!wait_within_limit(lock, [&] { return task->done || any(); })) block();
   if (task->done) {
     lock.unlock();
-    return settled(task->ending, task->status);
+    return task->ending.settle(task->status);
   }
   std::vector<PutOff> told;
   add_to(told, task->ending);
@@ -243,17 +240,14 @@ std::optional<CUresult> HungWork::make(MakeRequest request) {
              [&] { return !is_in_the_way_of(is_light) || (!is_light && is_hung()); });
   if (is_in_the_way_of(is_light)) return std::nullopt;
   lock.unlock();
-  const int counted = is_light ? 0 : 1;
-  in_the_making.fetch_add(counted, std::memory_order_acq_rel);
+  if (!is_light) {
+    in_the_making.fetch_add(1, std::memory_order_acq_rel);
+    making->counted.reset(&in_the_making, [](auto* count) { count->fetch_sub(1); });
+  }
   try {
     start_own_thread([self = shared_from_this(), making] { self->make_apart(making); }).detach();
   } catch (const std::system_error&) {
-    const CUresult status = making->request.perform();  // no thread can be had: this one waits
-    in_the_making.fetch_sub(counted, std::memory_order_acq_rel);
-    return status;
-  } catch (...) {
-    in_the_making.fetch_sub(counted, std::memory_order_acq_rel);
-    throw;
+    return making->request.perform();  // no thread can be had: this one waits
   }
   lock.lock();
   const auto is_over = [&] { return making->done || (!is_light && is_hung()); };
@@ -296,20 +290,17 @@ void HungWork::make_apart(const std::shared_ptr<Making>& making) noexcept {
   done_.notify_all();
   if (!making->left) {
     lock.unlock();
-    const CUresult status = request.perform();
-    if (!is_light) in_the_making.fetch_sub(1, std::memory_order_acq_rel);
+    making->status = request.perform();
     lock.lock();
-    making->status = status;
     making->done = true;
-    if (!making->left) {  // what it kept alive is the caller's
-      request = {};
-      done_.notify_all();
-      return;
-    }
-  } else if (!is_light) {
-    in_the_making.fetch_sub(1, std::memory_order_acq_rel);
   }
-  if (abandoned_) {  // it keeps things alive whose device may be gone by then: see abandon
+  making->counted.reset();
+  if (!making->left) {  // what it kept alive is the caller's
+    request = {};
+    done_.notify_all();
+    return;
+  }
+  if (over_) {  // it keeps things alive whose device may be gone by then: see abandon
     static_cast<void>(new (std::nothrow) std::shared_ptr<Making>(making));
     return;
   }
@@ -347,41 +338,44 @@ std::string HungWork::why_not_made() const {
          " (or the machine is too busy)";
 }
 
-bool HungWork::start(Lock&) {
-  if (running_ || abandoned_) return running_;
-  if (thread_.joinable()) thread_.join();  // it has done all but return
-  running_ = true;
+// Under the lock: there is something to do. False: no thread does it.
+bool HungWork::start() {
+  if (over_) return performing_;
   try {
-    thread_ = start_own_thread([self = shared_from_this()] {
-      Lock lock(self->mutex_);
-      self->ending_thread_.store(std::this_thread::get_id(), std::memory_order_release);
-      self->work(lock);
-      self->ending_thread_.store({}, std::memory_order_release);
-      self->running_ = false;
-      self->done_.notify_all();
-    });
+    if (!thread_.joinable()) thread_ = start_own_thread([this] { work(); });
   } catch (const std::system_error&) {
-    running_ = false;  // the next one tries again
+    return false;  // the next one tries again
   }
-  return running_;
+  self_ = shared_from_this();
+  return true;
 }
 
-void HungWork::work(Lock& lock) {
-  while (!abandoned_) {
+void HungWork::work() {
+  const std::weak_ptr<HungWork> family = weak_from_this();
+  Lock lock(mutex_);
+  ending_thread_.store(std::this_thread::get_id(), std::memory_order_release);
+  // What is being made may be in what is ended.
+  const auto is_ready = [this] { return !tasks_.empty() && left_ == 0; };
+  for (;;) {
+    if (self_ != nullptr && tasks_.empty() && markers_.empty()) {
+      std::shared_ptr<HungWork> self = std::move(self_);
+      lock.unlock();
+      self.reset();  // if this was not the last owner, the last one waits for this thread
+      if (family.expired()) return;
+      lock.lock();
+    }
+    if (over_) return;
     if (!markers_.empty()) {
-      wake_.wait_for(lock, between_looks, [this] { return abandoned_; });
-      if (!abandoned_) look(lock);
-    } else if (!tasks_.empty() && left_ == 0) {  // what is being made may be in what is ended
+      wake_.wait_for(lock, between_looks, [this] { return over_; });
+      if (!over_) look(lock);
+    } else if (is_ready()) {
       perform_next(lock);
     } else {
       const std::uint64_t before = requests_;
       lock.unlock();
       look_for_a_moment([&] { return requests_ != before; });
       lock.lock();
-      const auto is_wanted = [this] {
-        return abandoned_ || (!tasks_.empty() && left_ == 0) || !markers_.empty();
-      };
-      if (!wake_.wait_for(lock, linger, is_wanted) && tasks_.empty()) return;
+      wake_.wait(lock, [&] { return over_ || is_ready() || !markers_.empty(); });
     }
   }
 }
@@ -405,7 +399,7 @@ void HungWork::look(Lock& lock) {
 }
 
 void HungWork::perform_next(Lock& lock) {
-  const std::shared_ptr<Task> task = tasks_.front();
+  std::shared_ptr<Task> task = tasks_.front();
   performing_ = true;
   lock.unlock();
   work_for_owner(task->ending.tenant == nullptr ? nullptr : task->ending.tenant->lasting_name);
@@ -413,7 +407,8 @@ void HungWork::perform_next(Lock& lock) {
   of_device(contexts_ending, device_).fetch_add(contexts, std::memory_order_acq_rel);
   const CUresult status = task->ending.perform();
   of_device(contexts_ending, device_).fetch_sub(contexts, std::memory_order_acq_rel);
-  task->ending.perform = nullptr;  // and with it whatever it kept alive
+  task->ending.call = nullptr;  // and with it whatever it kept alive
+  task->ending.lease = nullptr;
   lock.lock();
   performing_ = blocked_ = false;
   update();
@@ -422,17 +417,20 @@ void HungWork::perform_next(Lock& lock) {
   done_.notify_all();
   if (task->put_off) {
     lock.unlock();
-    settled(task->ending, status);
+    task->ending.settle(status);
     task->ending.after = nullptr;
     lock.lock();
   }
   tasks_.pop_front();
   done_.notify_all();
   if (task->is_listed()) tell_of_end(lock, task->ending);
+  lock.unlock();
+  task.reset();  // the caller may have left it, and it keeps things alive
+  lock.lock();
 }
 
 // One record says what a tenant had to wait for, when nothing of it waits any more.
-void HungWork::tell_of_end(Lock& lock, const EndRequest& ending) noexcept {
+void HungWork::tell_of_end(Lock& lock, const Ending& ending) noexcept {
   const auto tenant = ending.tenant;
   try {
     add_to(ended_, ending);
@@ -483,12 +481,13 @@ std::vector<PutOff> HungWork::put_off() const {
 // it must never be ended.
 void HungWork::abandon() noexcept {
   Lock lock(mutex_);
-  abandoned_ = true;
+  over_ = true;
   update();
   wake_.notify_all();
-  if (!is_own_thread()) {
-    done_.wait(lock, [this] { return !running_ || performing_; });
-    if (!running_ && thread_.joinable()) thread_.join();
+  if (!is_own_thread() && !performing_ && thread_.joinable()) {
+    lock.unlock();
+    thread_.join();
+    lock.lock();
   }
   if (tasks_.empty() && markers_.empty()) return;
   try {

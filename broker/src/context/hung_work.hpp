@@ -4,11 +4,16 @@
 // A context family is a set of contexts whose memory is one: a device's primary context with all
 // green contexts on it, or one private context. The driver frees memory of a family only when all
 // work of the family is done, so one hung kernel holds up every tenant in it. It makes no green
-// context and loads no module before that either. Each family has one HungWork. Whatever the broker
-// ends in a lease goes through HungWork::end, which ends the thing or puts it off, and so does what
-// a tenant ends through the gate, except for contexts, graphs and pools, for which the gate's
-// rules do more. What has to wait while it is made goes through HungWork::make, which makes it or
-// says in time that it cannot.
+// context and loads no module before that either. Each family has one HungWork.
+//
+// HungWork::end ends a thing or puts it off. The broker and the gate use it to end modules,
+// streams, contexts of leases, and memory of the driver. Two things do not go through it:
+// - Memory from a tenant's store, because its free never waits for a neighbour. It is put off only
+//   while work of the tenant itself is known to hang.
+// - Contexts, graphs and pools that a tenant's own code ends, because the gate's rules do more.
+//
+// What has to wait while it is made goes through HungWork::make, which makes it or says in time
+// that it cannot.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "context/ending.hpp"
 #include "context/tenant_identity.hpp"
 #include "driver/driver_table.hpp"
 
@@ -49,22 +55,6 @@ CUresult call_in(const DriverTable& table, CUcontext context, Call&& call) noexc
   if (table.ctx_pop(&popped) != CUDA_SUCCESS) table.ctx_pop(&popped);
   return status;
 }
-
-// One thing that is to be ended.
-struct EndRequest {
-  std::shared_ptr<const TenantIdentity> tenant;
-  const char* what = "";    // static text: "device memory"; empty: it is not listed
-  std::uint64_t bytes = 0;  // of device memory that stay taken until it is done
-  bool may_wait = true;     // whether the driver's call can wait for work on the device
-  bool quiet = false;       // the caller tells the host of it when it is put off
-  std::function<CUresult()> perform;
-  // Called after `perform` with its status: by `end`, or by the family's own thread when the ending
-  // was put off.
-  std::function<void(CUresult)> after{};
-  // It is not begun while work is known to hang in any family on the device. The driver ends a
-  // context only when all work on its device has ended, and makes no context meanwhile.
-  bool is_behind_device = false;
-};
 
 // The time that the driver's compiler may take, beside the limit for work on the device.
 inline constexpr std::chrono::seconds compiler_time{60};
@@ -152,7 +142,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // and the call ends with the work that it waits for. At most one such call is open in a family.
   // What is put off is done in the order in which it came. Throws std::bad_alloc; then nothing was
   // done.
-  std::optional<CUresult> end(EndRequest ending);
+  std::optional<CUresult> end(Ending ending);
 
   // Makes something. The call's status when it returned in its time. No value: it did not, or it
   // was not even tried, because work is known to hang: see why_not_made. The calls are made on a
@@ -160,7 +150,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   // other one is begun. Throws std::bad_alloc; then nothing was done.
   std::optional<CUresult> make(MakeRequest request);
   // Returns whether a call that ends a context is open on the device, of any broker in the process:
-  // see EndRequest::is_behind_device.
+  // see Ending::is_behind_device.
   static bool is_context_ending(int device) noexcept {
     return of_device(contexts_ending, device).load(std::memory_order_acquire) != 0;
   }
@@ -194,7 +184,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
 
  private:
   struct Task {
-    EndRequest ending;
+    Ending ending;
     CUresult status = CUDA_SUCCESS;
     std::atomic<bool> done{false};  // `status` is there
     bool put_off = false;
@@ -202,6 +192,7 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   };
   struct Making {
     MakeRequest request;
+    std::shared_ptr<std::atomic<int>> counted{};  // in in_the_making; null: it is light
     CUresult status = CUDA_SUCCESS;
     bool probed = false, done = false;  // `probe` has returned; `status` is there
     bool left = false;                  // nobody waits for it
@@ -221,13 +212,13 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   bool wait_within_limit(Lock& lock, IsOver&& is_over);
   template <typename IsOver>
   bool wait_until(Lock& lock, std::chrono::steady_clock::time_point deadline, IsOver&& is_over);
-  bool start(Lock& lock);
+  bool start();
   bool is_anybody_busy() const noexcept;
   void make_apart(const std::shared_ptr<Making>& making) noexcept;
-  void work(Lock& lock);
+  void work();
   void look(Lock& lock);
   void perform_next(Lock& lock);
-  void tell_of_end(Lock& lock, const EndRequest& ending) noexcept;
+  void tell_of_end(Lock& lock, const Ending& ending) noexcept;
   void update() noexcept;
   bool is_hung_here() const noexcept;
   std::string what_is_waited_for() const;
@@ -260,13 +251,15 @@ class HungWork : public std::enable_shared_from_this<HungWork> {
   std::condition_variable wake_, done_;
   std::deque<std::shared_ptr<Task>> tasks_;  // the first one may be under way
   std::vector<std::shared_ptr<Marker>> markers_;
-  unsigned left_ = 0;          // makings that are left behind
-  unsigned light_left_ = 0;    // the light ones of these
-  std::vector<PutOff> ended_;  // what was put off and has ended, of tenants that wait for more
-  std::thread thread_;
+  unsigned left_ = 0;               // makings that are left behind
+  unsigned light_left_ = 0;         // the light ones of these
+  std::vector<PutOff> ended_;       // what was put off and has ended, of tenants that wait for more
+  std::shared_ptr<HungWork> self_;  // while something is left to be done
+  std::thread thread_;              // from the first ending on
   std::atomic<std::thread::id> ending_thread_{};
-  bool running_ = false, performing_ = false, looking_ = false;
-  bool blocked_ = false, abandoned_ = false, counted_ = false;  // counted_: in hung_on_devices
+  bool performing_ = false, looking_ = false, blocked_ = false;
+  bool over_ = false;     // the thread ends
+  bool counted_ = false;  // in hung_on_devices
 };
 
 }  // namespace ctxbroker::detail

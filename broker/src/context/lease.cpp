@@ -155,14 +155,14 @@ void Lease::end_contexts(bool again) noexcept {
     if (again && kind() == LeaseKind::green) {  // kept for the next lease, without a driver call
       return report_failed_end("its context", end_all());
     }
-    EndRequest ending{.tenant = tenant_,
-                      .what = "context",
-                      .perform = end_all,
-                      .is_behind_device = ends_behind_device()};
+    Ending ending{.tenant = tenant_,
+                  .what = "context",
+                  .call = end_all,
+                  .is_behind_device = ends_behind_device()};
     std::shared_ptr<HungWork> family = family_;
     if (auto elsewhere = tenant_->hung.on_other_device(device_.ordinal(), family_.get())) {
       // Behind what is put off there, and then in its turn here.
-      ending.perform = [family, here = ending] { return family->end(here).value_or(CUDA_SUCCESS); };
+      ending.call = [family, here = ending] { return family->end(here).value_or(CUDA_SUCCESS); };
       ending.is_behind_device = false;
       family = std::move(elsewhere);
     }
@@ -188,7 +188,7 @@ void Lease::end_contexts_when_left(bool again) noexcept {
     device_.end_when_left(borrowers_, family_,
                           {.tenant = tenant_,
                            .what = "context",
-                           .perform = end_all,
+                           .call = end_all,
                            .is_behind_device = ends_behind_device()});
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: it stays
   }
@@ -221,10 +221,10 @@ CUresult Lease::in_each_context(Wait&& wait) noexcept {
 // that are put off later come after it.
 bool Lease::synchronize() noexcept {
   try {
-    const auto status = family_->end({tenant_, "", 0, true, true, [self = shared_from_this()] {
-                                        return self->in_each_context(
-                                            [&] { return self->table().ctx_synchronize(); });
-                                      }});
+    const auto status = family_->end(
+        {.tenant = tenant_, .quiet = true, .call = [self = shared_from_this()] {
+           return self->in_each_context([&] { return self->table().ctx_synchronize(); });
+         }});
     if (status) report_status(*status);
     return status.has_value();
   } catch (...) {
@@ -474,45 +474,47 @@ void Lease::unload_left_behind(CUmodule module) noexcept {
       "module", call_in(table(), memory_context(), [&] { return table().module_unload(module); }));
 }
 
-std::optional<CUresult> Lease::give_back(Thing thing) noexcept {
+std::optional<CUresult> Lease::give_back(Ending ending) noexcept {
   if (phase_.load(std::memory_order_acquire) == Phase::left) return std::nullopt;
-  const auto here = end_target(thing.home);
-  if (!here) {
-    if (thing.after) thing.after(gone);
-    return gone;
-  }
-  const bool is_at_once = thing.is_stored ? !tenant_->hung.anywhere() && !is_in_callback()
-                                          : !thing.may_wait && !family_->any();
-  if (is_at_once) {
-    const CUresult status = guarded_end(*here, thing.call);
-    if (thing.after) thing.after(status);
-    return status;
+  const auto here = end_target(ending.home);
+  if (!here) return ending.settle(gone);
+  if (ending.is_stored) {  // a store needs no context
+    if (!tenant_->hung.anywhere() && !is_in_callback()) return ending.settle(ending.call());
+  } else if (!ending.may_wait && !family_->any()) {
+    return ending.settle(guarded_end(*here, ending.call));
   }
   try {
-    const auto elsewhere = thing.home == Home::context
+    const auto elsewhere = ending.home == Home::context
                                ? nullptr
                                : tenant_->hung.on_other_device(device_.ordinal(), family_.get());
     if (elsewhere != nullptr) {  // and then it may have to wait here
       device_.keep_primary();
-      EndRequest later{tenant_, thing.what, thing.bytes, true, thing.quiet, {}};
-      later.perform = [self = shared_from_this(), thing = std::move(thing)] {
-        return self->give_back(thing).value_or(CUDA_SUCCESS);
-      };
-      return elsewhere->end(std::move(later));
+      return elsewhere->end({.tenant = tenant_,
+                             .what = ending.what,
+                             .bytes = ending.bytes,
+                             .quiet = ending.quiet,
+                             .call = [self = shared_from_this(), ending] {
+                               return self->give_back(ending).value_or(CUDA_SUCCESS);
+                             }});
     }
-    EndRequest ending{tenant_,     thing.what, thing.bytes,           thing.may_wait,
-                      thing.quiet, {},         std::move(thing.after)};
-    ending.perform = [self = shared_from_this(), home = thing.home, call = std::move(thing.call)] {
-      const auto where = self->end_target(home);
-      if (!where) return gone;
-      // A green context is for one thread at a time, and its streams can be ended in the primary.
-      const bool is_green = self->kind() == LeaseKind::green;
-      return call_in(self->table(), is_green ? self->device_.primary() : where->context, call);
-    };
+    ending.tenant = tenant_;
+    ending.lease = shared_from_this();
     return family_->end(std::move(ending));
   } catch (...) {  // out of memory: it stays
     return std::nullopt;
   }
+}
+
+CUresult Lease::perform(const Ending& ending) noexcept {
+  const auto where = end_target(ending.home);
+  if (!where) return gone;
+  // A green context is for one thread at a time, and its streams can be ended in the primary.
+  const bool is_green = kind() == LeaseKind::green;
+  return call_in(table(), is_green ? device_.primary() : where->context, ending.call);
+}
+
+CUresult Ending::perform() const {
+  return lease != nullptr ? lease->perform(*this) : call();
 }
 
 }  // namespace ctxbroker::detail

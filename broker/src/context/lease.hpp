@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "context/borrowers.hpp"
+#include "context/ending.hpp"
 #include "context/guard.hpp"
 #include "context/hung_work.hpp"
 #include "context/lease_counters.hpp"
@@ -28,14 +29,6 @@
 #include "observe/counters.hpp"
 
 namespace ctxbroker::detail {
-
-// The place where a resource lives. It decides what ends the resource.
-enum class Home {
-  context,  // with the context: streams
-  memory,   // with memory, modules and events: in the primary when the lease is green, which
-            // outlives the green context
-  device,   // of no context: pools and what comes of them, physical memory
-};
 
 // One object is one generation; a renewed lease is another object. Its context ends when the last
 // owner lets go of the lease. Any thread may use it.
@@ -202,24 +195,12 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // resource is gone already.
   std::optional<GuardTarget> end_target(Home home) const noexcept;
 
-  // Ends something that lives in it, by `call`, which is made where it lives. The call's status; no
-  // value when it was put off; `gone`, without a call, when it has ended with its context.
-  // `after` is called in each case as soon as it has ended, perhaps on another thread and much
-  // later. This is how everything in a lease ends.
-  struct Thing {
-    Home home = Home::memory;
-    const char* what = "";    // static text: "stream"
-    std::uint64_t bytes = 0;  // of device memory
-    bool may_wait = true;     // the driver may wait for work before it ends one
-    bool quiet = false;       // the caller tells the host of it when it is put off
-    std::function<CUresult()> call{};
-    std::function<void(CUresult)> after{};
-    // The thing is memory that `call` gives back to its store without waiting. It is put off behind
-    // hung work only if that is known to be the tenant's.
-    bool is_stored = false;
-  };
+  // Ends something that lives in it. The call's status; no value when it was put off; `gone`,
+  // without a call, when it has ended with its context. This is how everything in a lease ends.
+  std::optional<CUresult> give_back(Ending ending) noexcept;
+  // Makes the ending's call where the thing lives, on a family's own thread.
+  CUresult perform(const Ending& ending) noexcept;
   static constexpr CUresult gone = CUDA_ERROR_DEINITIALIZED;  // nothing that anybody is told of
-  std::optional<CUresult> give_back(Thing thing) noexcept;
   // Unloads a module later: see UsedDevice::unload_when_idle. Not for a private lease. Throws
   // std::bad_alloc.
   void unload_when_idle(CUmodule module, std::function<void(CUresult)> after) {
@@ -265,7 +246,7 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // Ends the contexts as soon as no thread outside of guards has one of them current.
   void end_contexts_when_left(bool again) noexcept;
   void put_off_until_done(CUstream stream) noexcept;
-  // See EndRequest::is_behind_device.
+  // See Ending::is_behind_device.
   bool ends_behind_device() const noexcept { return kind() == LeaseKind::private_own; }
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context,
                                std::chrono::steady_clock::time_point since);

@@ -12,7 +12,7 @@
 
 namespace ctxbroker::detail {
 
-// Describes how a handle of one type is ended; see Lease::Thing.
+// Describes how a handle of one type is ended; see Ending.
 template <typename Handle>
 struct EndOf {
   CUresult (*DriverTable::*call)(Handle);
@@ -75,22 +75,25 @@ class Owned {
     const std::shared_ptr<MemoryStore> store = std::move(store_);
     Handle const handle = std::exchange(handle_, Handle{});
     if (handle == Handle{} || lease == nullptr) return true;
-    const std::uint64_t device_bytes = how.after == nullptr ? bytes_ : 0;
     try {
-      const auto ended = lease->give_back(
-          {how.home, how.what, device_bytes, how.may_wait, false,
-           [lease, store, handle, bytes = bytes_] {
-             if constexpr (std::is_same_v<Handle, CUdeviceptr>) {
-               if (store != nullptr) return store->give_back(handle, bytes);
-             }
-             return (lease->table().*how.call)(handle);
-           },
-           [lease, handle, bytes = bytes_](CUresult status) {
-             if (how.after != nullptr) how.after(handle, bytes, status);
-             (lease->counters().*how.count).fetch_sub(1, std::memory_order_relaxed);
-             lease->report_failed_end(how.what, status);
-           },
-           store != nullptr});
+      const auto call = [lease, store, handle, bytes = bytes_] {
+        if constexpr (std::is_same_v<Handle, CUdeviceptr>) {
+          if (store != nullptr) return store->give_back(handle, bytes);
+        }
+        return (lease->table().*how.call)(handle);
+      };
+      const auto after = [lease, handle, bytes = bytes_](CUresult status) {
+        if (how.after != nullptr) how.after(handle, bytes, status);
+        (lease->counters().*how.count).fetch_sub(1, std::memory_order_relaxed);
+        lease->report_failed_end(how.what, status);
+      };
+      const auto ended = lease->give_back({.home = how.home,
+                                           .what = how.what,
+                                           .bytes = how.after == nullptr ? bytes_ : 0,
+                                           .may_wait = how.may_wait,
+                                           .call = call,
+                                           .after = after,
+                                           .is_stored = store != nullptr});
       return ended.has_value();
     } catch (const std::bad_alloc&) {  // it stays, and counted
       return false;

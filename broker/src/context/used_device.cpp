@@ -141,13 +141,13 @@ bool UsedDevice::shut_down() {
     if (!family->idle()) return false;
   }
   const std::shared_ptr<const TenantIdentity> host(std::shared_ptr<void>(), &link_.host);
-  return family_
-      ->end({host, "what the broker holds of the device", 0, true, false,
-             [this] {
-               end_all();
-               return CUDA_SUCCESS;
-             }})
-      .has_value();
+  const auto call = [this] {
+    end_all();
+    return CUDA_SUCCESS;
+  };
+  const auto ended =
+      family_->end({.tenant = host, .what = "what the broker holds of the device", .call = call});
+  return ended.has_value();
 }
 
 void UsedDevice::end_all() noexcept {
@@ -278,7 +278,7 @@ void UsedDevice::end_spare(const LeaseContext& spare) {
   const auto status =
       make_family()->end({.tenant = host,
                           .what = "context",
-                          .perform = [link = link_, spare] { return destroy(link, spare); },
+                          .call = [link = link_, spare] { return destroy(link, spare); },
                           .is_behind_device = true});
   if (status) link_.report_failed_end(failed, *status);
 }
@@ -487,7 +487,7 @@ std::size_t UsedDevice::spares(LeaseKind kind) const {
 }
 
 void UsedDevice::end_when_left(std::shared_ptr<Borrowers> lease, std::shared_ptr<HungWork> family,
-                               EndRequest ending) {
+                               Ending ending) {
   const std::lock_guard lock(kept_back_mutex_);
   kept_back_.push_back({std::move(lease), std::move(family), std::move(ending)});
   keeps_back_.store(true, std::memory_order_release);

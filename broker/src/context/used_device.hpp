@@ -132,7 +132,7 @@ class UsedDevice : private BusyTenants {
   std::size_t spares(LeaseKind kind) const;
   // Keeps an ending back until no thread borrows the lease: see end_left. Throws std::bad_alloc.
   void end_when_left(std::shared_ptr<Borrowers> lease, std::shared_ptr<HungWork> family,
-                     EndRequest ending);
+                     Ending ending);
   // Performs the endings of leases that all threads have left meanwhile. Costs one atomic load if
   // none was kept back.
   void end_left() noexcept;
@@ -202,7 +202,7 @@ class UsedDevice : private BusyTenants {
   struct KeptBack {
     std::shared_ptr<Borrowers> lease;
     std::shared_ptr<HungWork> family;
-    EndRequest ending;
+    Ending ending;
   };
   mutable std::mutex kept_back_mutex_;
   std::vector<KeptBack> kept_back_;

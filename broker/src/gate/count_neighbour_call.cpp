@@ -13,7 +13,7 @@ namespace {
 // made itself counts as a private lease.
 LeaseKind kind_of_place(GatedTenant& tenant, CUcontext context) noexcept {
   if (context == nullptr) return LeaseKind::private_own;  // the driver refuses the call
-  const auto lease = tenant.waiting(context).lease;
+  const auto lease = tenant.lease_meant(context);
   if (lease != nullptr) return lease->kind();
   return ledger().holds(tenant.holder(), Kind::context, handle_value(context))
              ? LeaseKind::private_own

@@ -20,6 +20,51 @@ All& all() {
   return *one;
 }
 
+std::shared_ptr<Lease> lease_with(LeaseSource& source, CUcontext context) noexcept {
+  return source.find(
+      [context](const Lease& lease) { return !lease.ended_early() && lease.has_context(context); });
+}
+
+std::shared_ptr<Lease> lease_of(LeaseSource& source, std::uint64_t generation) noexcept {
+  return source.find([generation](const Lease& lease) { return lease.generation() == generation; });
+}
+
+// Finds the device whose primary context this is, or returns -1. A device that is not in use yet is
+// taken into use first, if is_to_be_used(device).
+template <typename IsToBeUsed>
+int device_with_primary(LeaseSource& source, CUcontext context,
+                        IsToBeUsed&& is_to_be_used) noexcept {
+  for (int device = 0; device < source.device_count(); ++device) {
+    UsedDevice& used = source.device(device);
+    try {
+      if (!used.in_use() && is_to_be_used(used)) used.use();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): not in use, then
+    }
+    if (used.in_use() && used.primary() == context) return device;
+  }
+  return -1;
+}
+
+// See GatedTenant::find_device.
+int device_of(LeaseSource& source, CUcontext context) noexcept {
+  if (const auto lease = lease_with(source, context)) return lease->device_ordinal();
+  // The runtime library may have made it a moment ago, by ways that nobody sees.
+  return device_with_primary(source, context,
+                             [](const UsedDevice& used) { return used.primary_is_active(); });
+}
+
+// As GatedTenant::end_target, for a generation that has ended.
+std::optional<GuardTarget> target_left_by(UsedDevice& used, const LeaseGeneration& made_in,
+                                          Home home) noexcept {
+  // A private context ended with all that was made in it.
+  if (made_in.kind == LeaseKind::private_own && home != Home::device) return std::nullopt;
+  if (made_in.kind == LeaseKind::green && home == Home::context) return std::nullopt;
+  if (used.fault().happened() || used.primary_generation() != made_in.primary_generation) {
+    return std::nullopt;
+  }
+  return GuardTarget{&used.driver().table, used.primary(), made_in.primary_generation, nullptr};
+}
+
 }  // namespace
 
 GatedTenant::GatedTenant(std::shared_ptr<const TenantIdentity> identity)
@@ -41,6 +86,7 @@ bool GatedTenant::open_as(LeaseSource& source,
     waits_ = nanoseconds_waited_ = longest_wait_ = 0;
   }
   source_ = &source;
+  device_count_.store(source.device_count(), std::memory_order_release);
   left_contexts_.clear();
   pending_calls_.admit();
   main_.store(&main, std::memory_order_release);
@@ -92,6 +138,11 @@ void GatedTenant::give_way_to(GatedTenant& main) {
   for (GatedTenant* const one : main.beside_) one->main_.store(&main, std::memory_order_release);
 }
 
+std::shared_ptr<const TenantIdentity> GatedTenant::shared_identity() const noexcept {
+  const std::shared_lock lock(source_lock_);
+  return identities_.back();
+}
+
 std::vector<GatedTenant*> GatedTenant::all_of_tenant() {
   const std::lock_guard lock(mutex_);
   std::vector<GatedTenant*> all{this};
@@ -115,6 +166,7 @@ void GatedTenant::close() noexcept {
   {
     const std::unique_lock lock(source_lock_);
     source_ = nullptr;
+    device_count_.store(0, std::memory_order_release);
     main_.store(this, std::memory_order_release);
     open_.store(false, std::memory_order_release);
     ownership_changed();  // after what it is found out from
@@ -126,6 +178,78 @@ void GatedTenant::close() noexcept {
   for (GatedTenant* const one : beside) one->close();
 }
 
+CUresult GatedTenant::lease(int device, TranslatedLease* lease) noexcept {
+  return ask(CUDA_ERROR_INVALID_CONTEXT,
+             [&](LeaseSource& source) { return source.lease(device, lease); });
+}
+
+bool GatedTenant::has_lease(int device) noexcept {
+  return ask(false, [&](LeaseSource& source) {
+    const auto lease = source.current_lease(device);
+    return lease != nullptr && !lease->lost();
+  });
+}
+
+int GatedTenant::find_device(CUcontext context) noexcept {
+  return ask(-1, [&](LeaseSource& source) { return device_of(source, context); });
+}
+
+int GatedTenant::find_unused_device(CUcontext context) noexcept {
+  return ask(-1, [&](LeaseSource& source) {
+    const int device = device_with_primary(source, context, [](const UsedDevice&) { return true; });
+    if (device >= 0) return device;
+    const auto ended = source.find([context](const Lease& lease) {
+      return lease.ended_early() && lease.has_context(context);
+    });
+    return ended != nullptr ? ended->device_ordinal() : -1;
+  });
+}
+
+// The broker's own work, although a tenant's call asks for it.
+bool GatedTenant::relieve(CUcontext context) noexcept {
+  return ask(false, [&](LeaseSource& source) {
+    const HostFrame frame;
+    const int device = device_of(source, context);
+    if (device < 0) return false;
+    const auto lease = lease_with(source, context);
+    const UsedDevice& used = source.device(device);
+    const auto& family = lease != nullptr ? lease->family() : used.family();
+    return family->wait_for_put_off() || used.relieve();
+  });
+}
+
+bool GatedTenant::holds(CUcontext context) noexcept {
+  return ask(false, [&](LeaseSource& source) {
+    const auto lease = lease_with(source, context);
+    return lease != nullptr && lease->kind() != LeaseKind::shared;  // which is everybody's
+  });
+}
+
+std::shared_ptr<Lease> GatedTenant::lease_meant(CUcontext context) noexcept {
+  if (context == nullptr) return nullptr;
+  return ask(std::shared_ptr<Lease>(), [&](LeaseSource& source) {
+    if (auto lease = lease_with(source, context)) return lease;
+    const int device =
+        device_with_primary(source, context, [](const UsedDevice&) { return false; });
+    return device >= 0 ? source.current_lease(device) : nullptr;
+  });
+}
+
+std::shared_ptr<Lease> GatedTenant::lease_with_green(CUgreenCtx green) noexcept {
+  return ask(std::shared_ptr<Lease>(), [&](LeaseSource& source) {
+    return source.find(
+        [green](const Lease& lease) { return !lease.ended_early() && lease.has_green(green); });
+  });
+}
+
+std::shared_ptr<HungWork> GatedTenant::primary_family(int device) noexcept {
+  if (!has_device(device)) return nullptr;
+  return ask(std::shared_ptr<HungWork>(), [&](LeaseSource& source) {
+    const UsedDevice& used = source.device(device);
+    return used.in_use() ? used.family() : nullptr;
+  });
+}
+
 std::uint64_t GatedTenant::generation_of(CUcontext current) noexcept {
   if (current == nullptr) return 0;
   // Within a guard the frame knows; its generation is in the map after the first time.
@@ -134,16 +258,17 @@ std::uint64_t GatedTenant::generation_of(CUcontext current) noexcept {
     if (generations_.count(frame->target.generation) != 0) return frame->target.generation;
   }
   const std::shared_lock lock(source_lock_);
-  if (source_ == nullptr) return 0;
-  const LeaseGeneration found = source_->generation_of(current);
-  if (found.generation == 0) return 0;
+  const auto lease = source_ != nullptr ? lease_with(*source_, current) : nullptr;
+  if (lease == nullptr) return 0;
+  const std::uint64_t found = lease->generation();
   const std::lock_guard views(mutex_);
   try {
-    generations_.emplace(found.generation, found);
+    generations_.emplace(found, LeaseGeneration{found, lease->device_ordinal(), lease->kind(),
+                                                lease->primary_generation()});
   } catch (...) {
     return 0;  // what is made cannot be given back before its context ends
   }
-  return found.generation;
+  return found;
 }
 
 LeaseGeneration GatedTenant::find_generation(std::uint64_t generation) noexcept {
@@ -156,23 +281,32 @@ std::optional<GuardTarget> GatedTenant::end_target(std::uint64_t generation, Hom
   const LeaseGeneration found = find_generation(generation);
   if (found.generation == 0) return std::nullopt;
   const std::shared_lock lock(source_lock_);
-  return source_ != nullptr ? source_->end_target(found, home) : std::nullopt;
+  if (source_ == nullptr) return std::nullopt;
+  const auto lease = lease_of(*source_, generation);
+  return lease != nullptr ? lease->end_target(home)
+                          : target_left_by(source_->device(found.device), found, home);
 }
 
-std::optional<CUresult> GatedTenant::end(std::uint64_t generation, Lease::Thing thing) noexcept {
+std::optional<CUresult> GatedTenant::end(std::uint64_t generation, Ending ending) noexcept {
   const LeaseGeneration found = find_generation(generation);
   const std::shared_lock lock(source_lock_);
-  if (found.generation != 0 && source_ != nullptr) return source_->end(found, std::move(thing));
-  if (thing.after) thing.after(Lease::gone);
-  return Lease::gone;
-}
-
-std::optional<CUresult> GatedTenant::end_own_context(int device, Lease::Thing thing) noexcept {
-  const std::shared_lock lock(source_lock_);
-  if (source_ != nullptr) return source_->end_own_context(device, std::move(thing));
-  const CUresult status = thing.call();
-  if (thing.after) thing.after(status);
-  return status;
+  if (found.generation == 0 || source_ == nullptr) return ending.settle(Lease::gone);
+  const auto lease = lease_of(*source_, generation);
+  if (lease != nullptr) return lease->give_back(std::move(ending));
+  UsedDevice& used = source_->device(found.device);
+  const auto where = target_left_by(used, found, ending.home);
+  if (!where) return ending.settle(Lease::gone);
+  try {
+    const auto elsewhere = identity().hung.on_other_device(found.device);
+    ending.tenant = identities_.back();
+    ending.call = [&used, where = *where, call = std::move(ending.call)] {
+      if (!used.primary_is_current(where.generation)) return Lease::gone;
+      return call_in(*where.driver, where.context, call);
+    };
+    return (elsewhere != nullptr ? elsewhere : used.family())->end(std::move(ending));
+  } catch (...) {  // out of memory: it stays
+    return std::nullopt;
+  }
 }
 
 bool GatedTenant::ends_with_generation(std::uint64_t generation, Home home) noexcept {

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,57 +44,28 @@ struct LeaseGeneration {
   std::uint64_t primary_generation = 0;  // the generation of the primary that it stands on
 };
 
-// Describes a wait for work in a context of one of the tenant's leases.
-struct Waiting {
-  std::shared_ptr<Lease> lease;      // null: it is none of theirs
-  std::shared_ptr<HungWork> family;  // of the lease
-  bool for_neighbours = false;  // a wait for all work of the context waits for the neighbours' too
-  bool meets_hung = false;      // and for work that hangs
-};
-
-// Gives the gate the leases of an open tenant. The room above the gate implements it. Any thread.
+// Gives the gate the leases of an open tenant, and their devices. The room above the gate
+// implements it. Any thread.
 class LeaseSource {
  public:
+  explicit LeaseSource(std::size_t devices) noexcept : device_count_(static_cast<int>(devices)) {}
   virtual ~LeaseSource() = default;
+  LeaseSource(const LeaseSource&) = delete;
+  LeaseSource& operator=(const LeaseSource&) = delete;
+
   // The tenant's lease on a device, made when there is none.
   virtual CUresult lease(int device, TranslatedLease* lease) noexcept = 0;
-  // Returns whether the tenant has a lease there that is in force.
-  virtual bool has_lease(int device) noexcept = 0;
-  // Finds the device whose primary context this is, or that this context of the tenant's leases is
-  // on. Takes a device into use whose primary context somebody else has made. Returns -1 if there
-  // is no such device.
-  virtual int find_device(CUcontext context) noexcept = 0;
-  // Finds the device of a context for which find_device returns -1. The handle can be the primary
-  // context of a device that the broker has not used yet, because the runtime library knows handles
-  // before there is a context. Then the device is taken into use. Or the handle can be that of an
-  // earlier generation of the tenant's leases, which has ended and which the driver must not see.
-  // Returns -1 if there is no such device.
-  virtual int find_unused_device(CUcontext context) noexcept = 0;
-  // Finds the lease that a context of the tenant's leases is of. A primary context stands for the
-  // tenant's lease on its device. Null: the context is another, or there is no lease.
-  virtual std::shared_ptr<Lease> lease_meant(CUcontext context) noexcept = 0;
-  virtual std::shared_ptr<Lease> lease_with_green(CUgreenCtx green) noexcept = 0;
-  // Returns the family of a device's primary context. Null: the broker does not use the device.
-  virtual std::shared_ptr<HungWork> primary_family(int device) noexcept = 0;
-  // Device memory is short where this context is: true when something was given up.
-  virtual bool relieve(CUcontext context) noexcept = 0;
-  // A context of the tenant's leases.
-  virtual bool holds(CUcontext context) noexcept = 0;
-  virtual int device_count() noexcept = 0;
-  // The generation that a context is of; none when it is of none that stands.
-  virtual LeaseGeneration generation_of(CUcontext context) noexcept = 0;
-  // Returns the context that has to be current to end things that were made in that generation:
-  // things of the context itself (streams), or of the primary's memory, which outlives a green
-  // context. Returns nothing if they ended with the generation.
-  virtual std::optional<GuardTarget> end_target(const LeaseGeneration& made_in,
-                                                Home home) noexcept = 0;
-  // Ends something that was made in that generation; as Lease::give_back.
-  virtual std::optional<CUresult> end(const LeaseGeneration& made_in,
-                                      Lease::Thing thing) noexcept = 0;
-  // Ends a context that the tenant has made itself on that device; as Lease::give_back.
-  virtual std::optional<CUresult> end_own_context(int device, Lease::Thing thing) noexcept = 0;
-  // Describes what a wait in that context of the tenant's leases would wait for.
-  virtual Waiting waiting(CUcontext context) noexcept = 0;
+  // Returns the tenant's current lease on a device, or null.
+  virtual std::shared_ptr<Lease> current_lease(int device) noexcept = 0;
+  // Finds a lease that matches, among the current ones and then the earlier ones that still stand,
+  // the newest first. Null: none does.
+  virtual std::shared_ptr<Lease> find(
+      const std::function<bool(const Lease&)>& matches) noexcept = 0;
+  virtual UsedDevice& device(int ordinal) noexcept = 0;
+  int device_count() const noexcept { return device_count_; }
+
+ private:
+  const int device_count_;
 };
 
 // The tenant's own view of a device's primary context, which it never has.
@@ -133,6 +106,7 @@ class GatedTenant {
   const TenantIdentity& identity() const noexcept {
     return *identity_.load(std::memory_order_acquire);
   }
+  std::shared_ptr<const TenantIdentity> shared_identity() const noexcept;
 
   // While it is open, it is this tenant's and its leases come from `source`. False: another tenant
   // has it open. Throws std::bad_alloc.
@@ -173,47 +147,46 @@ class GatedTenant {
     return main_.load(std::memory_order_acquire) == other.main_.load(std::memory_order_acquire);
   }
 
-  // The source's functions. If the tenant is closed, they return CUDA_ERROR_INVALID_CONTEXT, -1 or
-  // false.
-  CUresult lease(int device, TranslatedLease* lease) noexcept {
-    return ask(&LeaseSource::lease, CUDA_ERROR_INVALID_CONTEXT, device, lease);
+  // The functions from here to `end` ask the source. If the tenant is closed, they find nothing.
+
+  // The tenant's lease on a device, made when there is none. CUDA_ERROR_INVALID_CONTEXT: closed.
+  CUresult lease(int device, TranslatedLease* lease) noexcept;
+  // Returns whether the tenant has a lease there that is in force.
+  bool has_lease(int device) noexcept;
+  bool has_device(int device) const noexcept {
+    return device >= 0 && device < device_count_.load(std::memory_order_acquire);
   }
-  bool has_lease(int device) noexcept { return ask(&LeaseSource::has_lease, false, device); }
-  bool has_device(int device) noexcept {
-    return device >= 0 && device < ask(&LeaseSource::device_count, 0);
-  }
-  int find_device(CUcontext context) noexcept {
-    return ask(&LeaseSource::find_device, -1, context);
-  }
-  int find_unused_device(CUcontext context) noexcept {
-    return ask(&LeaseSource::find_unused_device, -1, context);
-  }
-  bool relieve(CUcontext context) noexcept { return ask(&LeaseSource::relieve, false, context); }
-  bool holds(CUcontext context) noexcept { return ask(&LeaseSource::holds, false, context); }
-  std::shared_ptr<Lease> lease_meant(CUcontext context) noexcept {
-    return ask(&LeaseSource::lease_meant, std::shared_ptr<Lease>(), context);
-  }
-  std::shared_ptr<Lease> lease_with_green(CUgreenCtx green) noexcept {
-    return ask(&LeaseSource::lease_with_green, std::shared_ptr<Lease>(), green);
-  }
-  std::shared_ptr<HungWork> primary_family(int device) noexcept {
-    return ask(&LeaseSource::primary_family, std::shared_ptr<HungWork>(), device);
-  }
-  // Describes what a wait in that context would wait for.
-  Waiting waiting(CUcontext context) noexcept {
-    return ask(&LeaseSource::waiting, Waiting{}, context);
-  }
+  // Finds the device whose primary context this is, or that this context of the tenant's leases is
+  // on. Takes a device into use whose primary context somebody else has made. Returns -1 if there
+  // is no such device.
+  int find_device(CUcontext context) noexcept;
+  // Finds the device of a context for which find_device returns -1. The handle can be the primary
+  // context of a device that the broker has not used yet, because the runtime library knows handles
+  // before there is a context. Then the device is taken into use. Or the handle can be that of an
+  // earlier generation of the tenant's leases, which has ended and which the driver must not see.
+  // Returns -1 if there is no such device.
+  int find_unused_device(CUcontext context) noexcept;
+  // Device memory is short where this context is: true when something was given up.
+  bool relieve(CUcontext context) noexcept;
+  // Returns whether a context is of the tenant's leases, and of no other tenant's.
+  bool holds(CUcontext context) noexcept;
+  // Finds the lease that a context of the tenant's leases is of. A primary context stands for the
+  // tenant's lease on its device. Null: the context is another, or there is no lease.
+  std::shared_ptr<Lease> lease_meant(CUcontext context) noexcept;
+  std::shared_ptr<Lease> lease_with_green(CUgreenCtx green) noexcept;
+  // Returns the family of a device's primary context. Null: the broker does not use the device.
+  std::shared_ptr<HungWork> primary_family(int device) noexcept;
 
   // The generation that the calling thread's context is of, remembered for later questions; 0:
   // none.
   std::uint64_t generation_of(CUcontext current) noexcept;
-  // Returns where things that were made in a generation can be ended, if they still can.
+  // Returns the context that has to be current to end things that were made in that generation:
+  // things of the context itself (streams), or of the primary's memory, which outlives a green
+  // context. Returns nothing if they ended with the generation.
   std::optional<GuardTarget> end_target(std::uint64_t generation, Home home) noexcept;
   // Ends something that was made in a generation; as Lease::give_back. `gone` when the tenant is
   // closed.
-  std::optional<CUresult> end(std::uint64_t generation, Lease::Thing thing) noexcept;
-  // Ends a context that the tenant has made itself; as Lease::give_back.
-  std::optional<CUresult> end_own_context(int device, Lease::Thing thing) noexcept;
+  std::optional<CUresult> end(std::uint64_t generation, Ending ending) noexcept;
   // Returns whether things that were made in that generation and live there ended with it, or will.
   bool ends_with_generation(std::uint64_t generation, Home home) noexcept;
   // Something that its code made in that generation is not ended yet.
@@ -313,11 +286,10 @@ class GatedTenant {
                 const char* topic = "gate") noexcept;
 
  private:
-  template <typename Answer, typename... Parameters, typename... Arguments>
-  Answer ask(Answer (LeaseSource::*question)(Parameters...) noexcept, Answer closed,
-             Arguments... arguments) noexcept {
+  template <typename Answer, typename Question>
+  Answer ask(Answer closed, Question&& question) noexcept {
     const std::shared_lock lock(source_lock_);
-    return source_ != nullptr ? (source_->*question)(arguments...) : closed;
+    return source_ != nullptr ? question(*source_) : closed;
   }
   LeaseGeneration find_generation(std::uint64_t generation) noexcept;
   static std::uint64_t bit_of(int device) noexcept { return std::uint64_t{1} << (device & 63); }
@@ -333,6 +305,7 @@ class GatedTenant {
   std::atomic<std::uint64_t> openings_{0};
   mutable std::shared_mutex source_lock_;
   LeaseSource* source_ = nullptr;
+  std::atomic<int> device_count_{0};  // of the source; 0: closed
   std::atomic<bool> open_{false}, private_tables_{false}, keeps_unused_{false},
       has_own_green_{false};
   std::atomic<bool> had_code_{false}, over_{false}, was_here_{false};

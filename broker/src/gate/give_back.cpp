@@ -114,6 +114,27 @@ bool stays_with_code(GatedTenant& tenant, const Holding& holding) noexcept {
          !ends_with_tenant(tenant, holding);
 }
 
+// Ends a context that the tenant has made itself. No value: it is put off.
+std::optional<CUresult> end_own_context(GatedTenant& tenant, const Holding& holding) noexcept {
+  const auto family = tenant.primary_family(static_cast<int>(holding.extent));
+  if (family == nullptr) {  // the broker knows of no work there
+    const CUresult status = end_by_driver(holding);
+    stop_counting(holding);
+    return status;
+  }
+  try {
+    Ending ending = ending_of(
+        holding, [holding] { return end_by_driver(holding); },
+        [holding](CUresult) { stop_counting(holding); });
+    ending.tenant = tenant.shared_identity();
+    ending.quiet = true;
+    ending.is_behind_device = true;
+    return family->end(std::move(ending));
+  } catch (...) {  // out of memory: it stays
+    return std::nullopt;
+  }
+}
+
 // In the lease it was made in; what was made in none needs none. No value: it is put off.
 std::optional<CUresult> end_one(GatedTenant& tenant, const Holding& holding) noexcept {
   if (holding.generation != 0) {
@@ -121,12 +142,7 @@ std::optional<CUresult> end_one(GatedTenant& tenant, const Holding& holding) noe
         tenant, holding, [holding](CUresult) { stop_counting(holding); }, true);
   }
   if (holding.kind == Kind::context) {
-    return tenant.end_own_context(static_cast<int>(holding.extent),
-                                  {.what = to_string(holding.kind),
-                                   .bytes = holding.bytes,
-                                   .quiet = true,
-                                   .call = [holding] { return end_by_driver(holding); },
-                                   .after = [holding](CUresult) { stop_counting(holding); }});
+    return end_own_context(tenant, holding);
   }
   // It is of a context that the tenant made, and ends with that one, which comes last.
   const CUresult status = holding.context != 0 ? CUDA_SUCCESS : end_by_driver(holding);
@@ -188,10 +204,10 @@ CUresult keep_primary(const DriverTable& driver, CUdevice device) noexcept {
 std::optional<CUresult> end_holding(GatedTenant& tenant, const Holding& holding,
                                     std::function<void(CUresult)> settle, bool quiet) noexcept {
   try {
-    return tenant.end(
-        holding.generation,
-        {home_of(holding), to_string(holding.kind), holding.bytes, waits_for_work(holding.kind),
-         quiet, [holding] { return end_by_driver(holding); }, std::move(settle)});
+    Ending ending = ending_of(
+        holding, [holding] { return end_by_driver(holding); }, std::move(settle));
+    ending.quiet = quiet;
+    return tenant.end(holding.generation, std::move(ending));
   } catch (const std::bad_alloc&) {
     return std::nullopt;  // it stays
   }

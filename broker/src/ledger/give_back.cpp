@@ -53,20 +53,18 @@ void put_back(Holding holding, bool is_left) noexcept {
 
 std::optional<CUresult> end_in_lease(const Holding& holding, bool is_left) noexcept {
   try {
-    return holding.lease->give_back(
-        {home_of(holding), to_string(holding.kind), holding.bytes, waits_for_work(holding.kind),
-         false, [holding] { return end_made_in_lease(holding); },
-         [holding, is_left](CUresult status) {
-           if (stays(holding, status)) {
-             put_back(holding, is_left);
-           } else {
-             stop_counting(holding);
-           }
-           if (!holding.given_up) {  // said when it was
-             holding.lease->report_failed_end(to_string(holding.kind), status);
-           }
-         },
-         holding.store != nullptr && !is_left});
+    const auto after = [holding, is_left](CUresult status) {
+      if (stays(holding, status)) {
+        put_back(holding, is_left);
+      } else {
+        stop_counting(holding);
+      }
+      if (!holding.given_up) {  // said when it was
+        holding.lease->report_failed_end(to_string(holding.kind), status);
+      }
+    };
+    return holding.lease->give_back(ending_of(
+        holding, [holding] { return end_made_in_lease(holding); }, after));
   } catch (const std::bad_alloc&) {
     return std::nullopt;  // it stays, and counted
   }

@@ -2,6 +2,7 @@
 #include "ledger/holding.hpp"
 
 #include <array>
+#include <utility>
 
 namespace ctxbroker::detail {
 namespace {
@@ -79,6 +80,17 @@ void add_to_count(const Holding& holding, std::int64_t change) noexcept {
 }
 
 }  // namespace
+
+Ending ending_of(const Holding& holding, std::function<CUresult()> call,
+                 std::function<void(CUresult)> after) {
+  return {.home = home_of(holding),
+          .what = to_string(holding.kind),
+          .bytes = holding.bytes,
+          .may_wait = waits_for_work(holding.kind),
+          .call = std::move(call),
+          .after = std::move(after),
+          .is_stored = holding.store != nullptr};
+}
 
 void count(const Holding& holding) noexcept {
   if (holding.lease == nullptr) return;

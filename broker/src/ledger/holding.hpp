@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
+#include "context/ending.hpp"
 #include "context/lease.hpp"
 #include "ctxbroker/tenant_id.hpp"
 
@@ -119,6 +121,11 @@ struct Holding {
 // Returns where the thing lives. A green context has streams of its own. Other things made in it
 // belong to the primary context, which outlives the green one. Things of the device outlive both.
 Home home_of(const Holding& holding) noexcept;
+
+// Describes the end of the thing, which `call` makes and of which `after` learns. Throws
+// std::bad_alloc.
+Ending ending_of(const Holding& holding, std::function<CUresult()> call,
+                 std::function<void(CUresult)> after);
 
 // Counts it in its lease, if it has one. Its bytes are taken from its budget before it is made.
 void count(const Holding& holding) noexcept;

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "context/guard.hpp"
 #include "module/launch_check.hpp"
 #include "observe/span.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/host_call.hpp"
+#include "plugin/struct_check.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -40,6 +42,10 @@ ctxb_status refuse_launch(Instance& instance, const RefusalText& refusal) {
     return refuse(instance, CTXB_ERROR_UNSUPPORTED, std::string("launch: ") + refusal.text);
   }
   return refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch", refusal.text);
+}
+
+ctxb_status refused_by_driver(Instance& instance, const Kernel& kernel, CUresult status) {
+  return answer(instance, ("launch of kernel \"" + kernel.name + "\"").c_str(), status);
 }
 
 // Prepares the driver for such a launch, and checks that the blocks of a cooperative one fit
@@ -102,13 +108,33 @@ void fill(LaunchConfig& to, const Activation& activation, const ctxb_launch& lau
   }
 }
 
+// Calls `call(arguments, extra)` with the two as cuLaunchKernel takes them, one of which is null.
+template <typename Call>
+CUresult with_arguments(const Kernel& kernel, const ctxb_launch& launch,
+                        const ctxb_launch_options* options, Call&& call) noexcept {
+  // The driver takes pointers to non-const values and only reads them.
+  if (options == nullptr || options->packed == nullptr) {
+    return std::forward<Call>(call)(const_cast<void**>(launch.arguments), nullptr);
+  }
+  std::size_t bytes = kernel.arguments_known ? kernel.argument_bytes() : options->packed_bytes;
+  void* packed[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<void*>(options->packed),
+                    CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  return std::forward<Call>(call)(nullptr, bytes != 0 ? packed : nullptr);
+}
+
 CUresult call_driver(const Activation& activation, const Kernel& kernel, const ctxb_launch& launch,
                      const ctxb_launch_options* options, const LaunchConfig& with) noexcept {
-  if (with.config.numAttrs == 0) return launch_plainly(activation, kernel, launch, options);
   const DriverTable& driver = activation.lease->table();
-  if (driver.launch_kernel_ex == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (with.config.numAttrs != 0 && driver.launch_kernel_ex == nullptr) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   return with_arguments(kernel, launch, options, [&](void** arguments, void** extra) {
-    return driver.launch_kernel_ex(&with.config, kernel.function, arguments, extra);
+    if (with.config.numAttrs != 0) {
+      return driver.launch_kernel_ex(&with.config, kernel.function, arguments, extra);
+    }
+    return driver.launch_kernel(kernel.function, launch.grid[0], launch.grid[1], launch.grid[2],
+                                launch.block[0], launch.block[1], launch.block[2],
+                                launch.shared_bytes, activation.stream, arguments, extra);
   });
 }
 
@@ -125,10 +151,6 @@ CUresult call_driver(const Activation& activation, const Kernel& kernel, const c
 }
 
 }  // namespace
-
-ctxb_status refused_by_driver(Instance& instance, const Kernel& kernel, CUresult status) {
-  return answer(instance, ("launch of kernel \"" + kernel.name + "\"").c_str(), status);
-}
 
 // All that there is: the function may be another instance's too, which asked for more before.
 CUresult allow_shared(const Activation& activation, Kernel& kernel, unsigned int bytes) noexcept {
@@ -168,7 +190,9 @@ Kernel* find_kernel(Instance& instance, Activation& activation, const ctxb_kerne
 Kernel* prepare_launch(Instance& instance, Activation& activation, const ctxb_launch* launch,
                        const ctxb_launch_options* options, LaunchConfig& config,
                        ctxb_status& status) {
-  if (!are_valid(launch, options)) {
+  if (!is_valid(launch, CTXB_BYTES_THROUGH(ctxb_launch, argument_sizes)) ||
+      (options != nullptr &&
+       !is_valid(options, CTXB_BYTES_THROUGH(ctxb_launch_options, argument_offsets)))) {
     status = refuse_breach(instance, CTXB_ERROR_INVALID_ARGUMENT, "launch",
                            "the launch is null or its size is wrong");
     return nullptr;
@@ -190,79 +214,25 @@ Kernel* prepare_launch(Instance& instance, Activation& activation, const ctxb_la
   return kernel;
 }
 
-ctxb_status enqueue_launch(Instance& instance, Activation& activation, const ctxb_launch* launch,
-                           const ctxb_launch_options* options) {
-  LaunchConfig config;
-  ctxb_status refused = CTXB_OK;
-  const Kernel* kernel = prepare_launch(instance, activation, launch, options, config, refused);
-  if (kernel == nullptr) return refused;
-  RefusalText refusal;
-  if (!arguments_fit(*kernel, *launch, options, refusal)) return refuse_launch(instance, refusal);
-  ScopedSpan span(SpanCategory::launch, "launch", kernel->name.c_str(), instance.tenant().id,
-                  std::uint64_t{launch->grid[0]} * launch->grid[1] * launch->grid[2],
-                  std::uint64_t{launch->block[0]} * launch->block[1] * launch->block[2]);
-  const CUresult status = call_driver(activation, *kernel, *launch, options, config);
-  span.set_status(status);
-  if (status != CUDA_SUCCESS) return refused_by_driver(instance, *kernel, status);
-  instance.count_launch(*kernel);
-  return CTXB_OK;
-}
-
-namespace {
-
-constexpr unsigned int launch_phases = in(Phase::activating) | in(Phase::processing);
-
-// Whatever is asked for; says why not.
-[[gnu::noinline]] ctxb_status launch_with_care(const ctxb_host* host, const ctxb_launch* launch,
-                                               const ctxb_launch_options* options) noexcept {
-  return host_call(host, "launch", launch_phases, [&](Instance& instance, Activation& activation) {
-    return enqueue_launch(instance, activation, launch, options);
-  });
-}
-
-[[gnu::cold, gnu::noinline]] ctxb_status say_refused(Instance& instance, const Kernel& kernel,
-                                                     CUresult status) noexcept {
-  const HostFrame frame;
-  return contained([&] { return refused_by_driver(instance, kernel, status); });
-}
-
-// The kernel of a launch that can be handed to the driver as it is, from inside its lease. Null:
-// somebody has to look more closely. That the thread's own frame says what is current is enough:
-// until the driver has returned, nothing of the host's runs that would need a frame of its own.
-const Kernel* ready_for_driver(const Instance& instance, const ctxb_launch* launch,
-                               const ctxb_launch_options* options) noexcept {
-  const Activation* const activation = instance.activation();
-  if ((in(instance.phase()) & launch_phases) == 0 || activation == nullptr) return nullptr;
-  if (!are_valid(launch, options) || observed()) return nullptr;
-  const Lease& lease = *activation->lease;
-  if (lease.lost() || !is_inside(lease.generation())) return nullptr;
-  const std::ptrdiff_t index =
-      kernel_index(launch->kernel, activation->serial, activation->kernels.size());
-  if (index < 0 || !is_own_stream(*activation, launch->stream)) return nullptr;
-  const Kernel& kernel = activation->kernels[static_cast<std::size_t>(index)];
-  if (kernel.function == nullptr || launch->shared_bytes > kernel.dynamic_shared_bytes) {
-    return nullptr;
-  }
-  if (options != nullptr && (options->flags != 0 || has_cluster(*options))) return nullptr;
-  RefusalText refusal;
-  const bool fits = shape_fits(kernel, limits_of(*activation), *launch, options, refusal) &&
-                    arguments_fit(kernel, *launch, options, refusal);
-  return fits ? &kernel : nullptr;
-}
-
-}  // namespace
-
 ctxb_status launch_kernel(const ctxb_host* host, const ctxb_launch* launch,
                           const ctxb_launch_options* options) noexcept {
-  Instance* const instance = running_instance(host);
-  const Kernel* const kernel =
-      instance == nullptr ? nullptr : ready_for_driver(*instance, launch, options);
-  if (kernel == nullptr) return launch_with_care(host, launch, options);
-  const Activation& activation = *instance->activation();
-  const CUresult status = launch_plainly(activation, *kernel, *launch, options);
-  if (status != CUDA_SUCCESS) return say_refused(*instance, *kernel, status);
-  instance->count_launch(*kernel);
-  return CTXB_OK;
+  constexpr unsigned int phases = in(Phase::activating) | in(Phase::processing);
+  return host_call(host, "launch", phases, [&](Instance& instance, Activation& activation) {
+    LaunchConfig config;
+    ctxb_status refused = CTXB_OK;
+    const Kernel* kernel = prepare_launch(instance, activation, launch, options, config, refused);
+    if (kernel == nullptr) return refused;
+    RefusalText refusal;
+    if (!arguments_fit(*kernel, *launch, options, refusal)) return refuse_launch(instance, refusal);
+    ScopedSpan span(SpanCategory::launch, "launch", kernel->name.c_str(), instance.tenant().id,
+                    std::uint64_t{launch->grid[0]} * launch->grid[1] * launch->grid[2],
+                    std::uint64_t{launch->block[0]} * launch->block[1] * launch->block[2]);
+    const CUresult status = call_driver(activation, *kernel, *launch, options, config);
+    span.set_status(status);
+    if (status != CUDA_SUCCESS) return refused_by_driver(instance, *kernel, status);
+    instance.count_launch(*kernel);
+    return CTXB_OK;
+  });
 }
 
 }  // namespace ctxbroker::detail

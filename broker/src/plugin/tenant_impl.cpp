@@ -18,10 +18,11 @@ namespace ctxbroker::detail {
 
 TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity> identity,
                        TenantOptions options)
-    : broker_(broker),
+    : LeaseSource(broker.has_driver() ? broker.driver().devices.size() : 0),
+      broker_(broker),
       identity_(std::move(identity)),
       options_(std::move(options)),
-      by_device_(broker.has_driver() ? broker.driver().devices.size() : 0) {
+      by_device_(static_cast<std::size_t>(device_count())) {
   if (identity_->id == host_tenant) {
     identity_->memory_source = memory_source(options_.memory, {}, {});  // no policy applies to it
     return;

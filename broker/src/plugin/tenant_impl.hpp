@@ -7,6 +7,7 @@
 #include <boost/dll/shared_library.hpp>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -150,32 +151,15 @@ class TenantImpl final : private LeaseSource {
     if (device < 0 || index >= by_device_.size()) return nullptr;
     return by_device_[index].current.load(std::memory_order_acquire);
   }
-  // Each searches the lease in force, and earlier ones that still stand. Null: none matches.
-  template <typename Matches>
-  std::shared_ptr<Lease> find_lease(const Matches& matches) noexcept;
-  std::shared_ptr<Lease> lease_with(CUcontext context) noexcept;
-  std::shared_ptr<Lease> lease_of(std::uint64_t generation) noexcept;
   void give_back_what_is_left() noexcept;
   void give_back_host_things() noexcept;
   void keep_primaries(GatedTenant& gated);
 
   // For the gate.
   CUresult lease(int device, TranslatedLease* lease) noexcept override;
-  bool has_lease(int device) noexcept override;
-  int find_device(CUcontext context) noexcept override;
-  int find_unused_device(CUcontext context) noexcept override;
-  bool relieve(CUcontext context) noexcept override;
-  std::shared_ptr<HungWork> primary_family(int device) noexcept override;
-  bool holds(CUcontext context) noexcept override;
-  std::shared_ptr<Lease> lease_meant(CUcontext context) noexcept override;
-  std::shared_ptr<Lease> lease_with_green(CUgreenCtx green) noexcept override;
-  int device_count() noexcept override { return static_cast<int>(by_device_.size()); }
-  LeaseGeneration generation_of(CUcontext context) noexcept override;
-  std::optional<GuardTarget> end_target(const LeaseGeneration& made_in,
-                                        Home home) noexcept override;
-  std::optional<CUresult> end(const LeaseGeneration& made_in, Lease::Thing thing) noexcept override;
-  std::optional<CUresult> end_own_context(int device, Lease::Thing thing) noexcept override;
-  Waiting waiting(CUcontext context) noexcept override;
+  std::shared_ptr<Lease> current_lease(int device) noexcept override;
+  std::shared_ptr<Lease> find(const std::function<bool(const Lease&)>& matches) noexcept override;
+  UsedDevice& device(int ordinal) noexcept override;
   [[gnu::cold, gnu::noinline]] std::shared_ptr<Lease> renew(int device);
   void check_open() const;
   std::shared_ptr<Lease> owned(int device);

@@ -315,28 +315,28 @@ TEST_F(WatchedGuardTest, KnownContextOfAThreadStaysBelowTheGuard) {
   EXPECT_EQ(strikes, 0u);
 }
 
-// A launch makes this check before it calls the driver at once.
+// A Guard makes this check before it enters the lease.
 TEST_F(WatchedGuardTest, ThreadIsInsideOnlyTheGuardsLease) {
   know({});
-  EXPECT_FALSE(is_inside(1)) << "no guard";
+  EXPECT_FALSE(is_inside(1, &tenant)) << "no guard";
   const ContextGuard guard(in(1), process());
   int calls = books.calls;
-  EXPECT_TRUE(is_inside(1));
-  EXPECT_FALSE(is_inside(2));
+  EXPECT_TRUE(is_inside(1, &tenant));
+  EXPECT_FALSE(is_inside(2, &tenant));
   {
     const ContextGuard nested(in(1), process());
-    EXPECT_TRUE(is_inside(1));
+    EXPECT_TRUE(is_inside(1, &tenant));
   }
   EXPECT_EQ(books.calls, calls) << "nothing was touched";
   {
     const HostFrame host;
-    EXPECT_FALSE(is_inside(1)) << "the host's code runs";
+    EXPECT_FALSE(is_inside(1, &tenant)) << "the host's code runs";
   }
   seen_push(9);
-  EXPECT_FALSE(is_inside(1)) << "another context is current";
+  EXPECT_FALSE(is_inside(1, &tenant)) << "another context is current";
   seen_pop();
   calls = books.calls;
-  EXPECT_TRUE(is_inside(1));
+  EXPECT_TRUE(is_inside(1, &tenant));
   EXPECT_EQ(books.calls, calls + 1) << "the driver was asked";
 }
 

@@ -23,16 +23,16 @@ class HungWorkTest : public ::testing::Test {
 
  protected:
   // It ends number `number`, and so that a test can wait for it.
-  EndRequest ending(int number, std::uint64_t bytes = 0) {
-    return {tenant, "device memory", bytes, true, false, [this, number] {
+  Ending ending(int number, std::uint64_t bytes = 0) {
+    return {.tenant = tenant, .what = "device memory", .bytes = bytes, .call = [this, number] {
               const std::lock_guard lock(mutex);
               ended.push_back(number);
               return CUDA_SUCCESS;
             }};
   }
   // Blocks as a driver's call does behind work that hangs.
-  EndRequest blocked(const std::shared_future<void>& work) {
-    return {tenant, "module", 0, true, false, [work] {
+  Ending blocked(const std::shared_future<void>& work) {
+    return {.tenant = tenant, .what = "module", .call = [work] {
               work.wait();
               return CUDA_SUCCESS;
             }};
@@ -62,14 +62,15 @@ TEST_F(HungWorkTest, EndWithoutHungWorkIsDoneAtOnce) {
 }
 
 TEST_F(HungWorkTest, EndAnswersTheStatusOfItsCall) {
-  EXPECT_EQ(family->end({tenant, "", 0, true, false, [] { return CUDA_ERROR_INVALID_VALUE; }}),
+  EXPECT_EQ(family->end({.tenant = tenant, .call = [] { return CUDA_ERROR_INVALID_VALUE; }}),
             CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(HungWorkTest, CallbackIsToldTheStatusOfTheEnd) {
   for (const bool may_wait : {true, false}) {
     std::vector<CUresult> told;
-    EndRequest one{tenant, "", 0, may_wait, false, [] { return CUDA_ERROR_INVALID_VALUE; }};
+    Ending one{
+        .tenant = tenant, .may_wait = may_wait, .call = [] { return CUDA_ERROR_INVALID_VALUE; }};
     one.after = [&](CUresult status) { told.push_back(status); };
     EXPECT_EQ(family->end(std::move(one)), CUDA_ERROR_INVALID_VALUE);
     EXPECT_THAT(told, ElementsAre(CUDA_ERROR_INVALID_VALUE)) << "before the call returns";
@@ -84,7 +85,7 @@ TEST_F(HungWorkTest, KnownHungWorkIsNotWaitedFor) {
   std::atomic<int> settled{0};
   const Clock::time_point begin = Clock::now();
   for (const int number : {1, 2}) {
-    EndRequest one = ending(number, 12);
+    Ending one = ending(number, 12);
     one.after = [&](CUresult) { ++settled; };
     EXPECT_EQ(family->end(std::move(one)), std::nullopt);
   }
@@ -185,13 +186,45 @@ TEST_F(HungWorkTest, WaitingCallerIsReleasedWhenAHangBecomesKnown) {
   patient->abandon();
 }
 
+// Whoever owns the family last: what is put off, or nobody but the family's own thread.
+TEST_F(HungWorkTest, FamilyWithoutOwnersLastsUntilWhatIsPutOffHasEnded) {
+  for (const bool is_kept_by_ending : {true, false}) {
+    std::promise<void> work;
+    auto owned = std::make_shared<HungWork>(1, limit);
+    Ending one = blocked(work.get_future().share());
+    if (is_kept_by_ending) one.after = [owned](CUresult) {};
+    EXPECT_EQ(owned->end(std::move(one)), std::nullopt);
+    const std::weak_ptr<HungWork> left = owned;
+    owned.reset();
+    EXPECT_FALSE(left.expired());
+    work.set_value();
+    while (!left.expired()) std::this_thread::yield();
+  }
+  EXPECT_FALSE(HungWork::anywhere());
+}
+
+TEST_F(HungWorkTest, FamilyMayBeUsedAgainAfterARest) {
+  std::vector<std::thread::id> threads;
+  for (int i = 0; i < 3; ++i) {
+    Ending one = ending(i);
+    one.call = [&] {
+      threads.push_back(std::this_thread::get_id());
+      return CUDA_SUCCESS;
+    };
+    EXPECT_EQ(family->end(std::move(one)), CUDA_SUCCESS);
+    std::this_thread::sleep_for(limit);
+  }
+  EXPECT_THAT(threads, ::testing::Each(threads.front())) << "one thread for all";
+  EXPECT_NE(threads.front(), std::this_thread::get_id());
+}
+
 TEST_F(HungWorkTest, EndThatCannotWaitRunsOnTheCallersThread) {
   const auto here = std::this_thread::get_id();
   std::thread::id there;
-  EndRequest quick{tenant, "event", 0, false, false, [&] {
-                     there = std::this_thread::get_id();
-                     return CUDA_SUCCESS;
-                   }};
+  Ending quick{.tenant = tenant, .what = "event", .may_wait = false, .call = [&] {
+                 there = std::this_thread::get_id();
+                 return CUDA_SUCCESS;
+               }};
   EXPECT_EQ(family->end(quick), CUDA_SUCCESS);
   EXPECT_EQ(there, here);
   std::atomic<bool> over{false};
@@ -337,7 +370,7 @@ TEST_F(HungWorkTest, EndThatWaitsForAMakingAloneIsPutOffToo) {
     return patient->make(load.request(until));
   });
   while (!HungWork::is_anything_in_the_making()) std::this_thread::yield();
-  EndRequest stream = blocked(loaded.get_future().share());
+  Ending stream = blocked(loaded.get_future().share());
   stream.may_wait = false;
   EXPECT_EQ(family->end(stream), std::nullopt);
   loaded.set_value();
@@ -392,7 +425,7 @@ TEST_F(HungWorkTest, EndBehindTheDeviceIsNotBegunWhileWorkHangsInAnotherFamily) 
   std::atomic<bool> over{false};
   family->add([&] { return over.load(); }, "glow");
   const auto context = [&](int number) {
-    EndRequest one = ending(number);
+    Ending one = ending(number);
     one.what = "context";
     one.is_behind_device = true;
     return one;
@@ -422,7 +455,7 @@ TEST_F(HungWorkTest, NobodyWaitsForAFamilyThatIsAbandoned) {
   const auto other = std::make_shared<HungWork>(0, limit);
   const auto hung = std::make_shared<HungWork>(0, limit);
   hung->add([] { return false; });
-  EndRequest one = ending(1);
+  Ending one = ending(1);
   one.is_behind_device = true;
   EXPECT_EQ(other->end(one), std::nullopt);
   hung->abandon();
@@ -436,9 +469,9 @@ TEST_F(HungWorkTest, EndBehindTheDeviceIsPutOffOnTheOwnThreadToo) {
   std::atomic<bool> over{false};
   family->add([&] { return over.load(); });
   std::promise<std::optional<CUresult>> inner;
-  EndRequest outer = ending(1);
-  outer.perform = [&] {
-    EndRequest one = ending(2);
+  Ending outer = ending(1);
+  outer.call = [&] {
+    Ending one = ending(2);
     one.is_behind_device = true;
     inner.set_value(other->end(one));
     return CUDA_SUCCESS;

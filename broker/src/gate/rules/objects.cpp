@@ -330,7 +330,7 @@ struct LoadsModule {
                                       Options... options) {
     const bool captures = OpenCaptures::all().is_open_here();
     if (out == nullptr || source == nullptr || captures) return std::nullopt;
-    const auto lease = tenant.waiting(current_context()).lease;
+    const auto lease = tenant.lease_meant(current_context());
     if (lease == nullptr || lease->lost()) return std::nullopt;
     const auto what = std::make_shared<ModuleLoad>();
     if constexpr (std::is_same_v<Source, const char*>) {

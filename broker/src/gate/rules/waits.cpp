@@ -47,21 +47,22 @@ struct WaitsForContext {
     if (caller.tenant == nullptr) return Real::call(context...);
     const TimedWait wait(*caller.tenant, Real::symbol);
     CUcontext const asked = named(context...);
-    const Waiting waiting = caller.tenant->waiting(asked);
-    if (waiting.meets_hung && !waiting.family->wait_until_clear()) return CUDA_ERROR_NOT_READY;
     GatedTenant& tenant = *caller.tenant;
-    if (waiting.lease == nullptr) {
+    const std::shared_ptr<Lease> lease = tenant.lease_meant(asked);
+    if (lease == nullptr) {
       return told_of_failure(tenant, CU_STREAM_LEGACY, Real::call(context...));
     }
-    if (!waiting.for_neighbours) {
-      return told_of_failure(tenant, CU_STREAM_LEGACY,
-                             wait_for_lease(*waiting.lease, asked, context...));
+    HungWork& family = *lease->family();
+    // A green context is waited for alone.
+    const bool meets_hung =
+        family.is_hung() && (lease->kind() != LeaseKind::green || lease->is_hung());
+    if (meets_hung && !family.wait_until_clear()) return CUDA_ERROR_NOT_READY;
+    if (lease->kind() != LeaseKind::shared) {
+      return told_of_failure(tenant, CU_STREAM_LEGACY, wait_for_lease(*lease, asked, context...));
     }
     try {
-      const CUresult status = waiting.family->wait_for_all(
-          [&table = waiting.lease->table(), there = waiting.lease->context()] {
-            return wait_in(table, there);
-          });
+      const CUresult status = family.wait_for_all(
+          [&table = lease->table(), there = lease->context()] { return wait_in(table, there); });
       return told_of_failure(tenant, CU_STREAM_LEGACY, status);
     } catch (const std::bad_alloc&) {
       return CUDA_ERROR_OUT_OF_MEMORY;
@@ -90,10 +91,10 @@ struct Waits {
     if (caller.tenant == nullptr) return Real::call(handle);
     const TimedWait wait(*caller.tenant, Real::symbol);
     if (HungWork::anywhere() && Query::is_bound()) {
-      const Waiting waiting = caller.tenant->waiting(current_context());
-      if (waiting.family != nullptr && waiting.family->is_hung()) {
+      const std::shared_ptr<Lease> lease = caller.tenant->lease_meant(current_context());
+      if (lease != nullptr && lease->family()->is_hung()) {
         const CUresult status =
-            ask_until_ready([&] { return Query::call(handle); }, waiting.family->limit());
+            ask_until_ready([&] { return Query::call(handle); }, lease->family()->limit());
         return status == CUDA_ERROR_TIMEOUT ? CUDA_ERROR_NOT_READY : status;
       }
     }
