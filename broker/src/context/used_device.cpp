@@ -528,10 +528,10 @@ std::vector<PutOff> UsedDevice::kept_back() const {
 // The lease may be gone by then.
 void UsedDevice::unload_when_idle(std::shared_ptr<const TenantIdentity> tenant, CUmodule module,
                                   std::uint64_t generation, std::function<void(CUresult)> after) {
-  EndRequest ending;
+  Ending ending;
   ending.tenant = std::move(tenant);
   ending.what = "module";
-  ending.perform = [this, module, generation] {
+  ending.call = [this, module, generation] {
     if (fault().happened() || !primary_.is_current(generation)) return CUDA_ERROR_DEINITIALIZED;
     return call_in(link_.table(), primary(), [&] { return link_.table().module_unload(module); });
   };
@@ -583,21 +583,21 @@ void UsedDevice::unload_if_idle() noexcept {
 
 std::size_t UsedDevice::unload_waiting() const noexcept {
   if (!modules_wait_.load(std::memory_order_acquire) || is_in_callback()) return 0;
-  std::vector<EndRequest> unloads;
+  std::vector<Ending> unloads;
   try {
     {
       const std::lock_guard lock(kept_back_mutex_);
       unloads.reserve(waiting_modules_.size());
       // Work of the tenant that hangs on another device may use the module's variables.
       const auto first = std::stable_partition(
-          waiting_modules_.begin(), waiting_modules_.end(), [&](const EndRequest& one) {
+          waiting_modules_.begin(), waiting_modules_.end(), [&](const Ending& one) {
             return one.tenant->hung.on_other_device(ordinal(), family_.get()) != nullptr;
           });
       std::move(first, waiting_modules_.end(), std::back_inserter(unloads));
       waiting_modules_.erase(first, waiting_modules_.end());
       modules_wait_.store(!waiting_modules_.empty(), std::memory_order_release);
     }
-    for (EndRequest& one : unloads) family_->end(std::move(one));
+    for (Ending& one : unloads) family_->end(std::move(one));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): they stay
   }
   return unloads.size();

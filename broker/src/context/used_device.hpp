@@ -207,7 +207,7 @@ class UsedDevice : private BusyTenants {
   mutable std::mutex kept_back_mutex_;
   std::vector<KeptBack> kept_back_;
   std::atomic<bool> keeps_back_{false};
-  mutable std::vector<EndRequest> waiting_modules_;  // under kept_back_mutex_
+  mutable std::vector<Ending> waiting_modules_;  // under kept_back_mutex_
   mutable std::atomic<bool> modules_wait_{false};
 };
 

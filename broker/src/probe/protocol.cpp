@@ -78,12 +78,12 @@ Heard listen(std::string_view probe, std::string_view output, std::vector<ProbeA
   return heard;
 }
 
-struct Ending {
+struct HowItEnded {
   ProbeOutcome outcome;
   std::string reason;
 };
 
-Ending ending(const ProcessExit& end, const Heard& heard) {
+HowItEnded ending(const ProcessExit& end, const Heard& heard) {
   const std::string words = heard.last_words.empty() ? "" : "; its last words: " + heard.last_words;
   if (end.timed_out) {
     return {ProbeOutcome::timed_out, "the probing process was ended at its deadline" + words};
@@ -146,7 +146,7 @@ void tell_failure(std::string_view reason) {
 void take_answers(std::string_view probe, const ProcessExit& end,
                   std::vector<ProbeAnswer>& answers) {
   const Heard heard = listen(probe, end.output, answers);
-  const Ending how = ending(end, heard);
+  const HowItEnded how = ending(end, heard);
   for (ProbeAnswer& answer : answers) {
     const bool open = answer.outcome == ProbeOutcome::not_measured && answer.reason.empty();
     if (!open || !belongs(probe, answer.name)) continue;
