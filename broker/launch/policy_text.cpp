@@ -4,6 +4,7 @@
 #include <map>
 
 #include "ctxbroker/error.hpp"
+#include "ctxbroker/memory_source.hpp"
 #include "ctxbroker/policy.hpp"
 #include "exit_code.hpp"
 #include "json/document.hpp"
@@ -39,6 +40,15 @@ void check_leases(const Options& options) {
   }
 }
 
+// Programs share memory with other processes in ways that memory of a pool does not support. So a
+// tenant's memory comes from the driver unless the policy chooses. A wrong "for_all" is refused
+// later.
+void keep_drivers_memory(Json& policy) {
+  Json& all = policy["for_all"];
+  if (all.is_null()) all = Json::object();
+  if (all.is_object() && !all.contains("memory")) all["memory"] = to_string(MemorySource::driver);
+}
+
 }  // namespace
 
 std::string make_policy(const Options& options) {
@@ -53,6 +63,7 @@ std::string make_policy(const Options& options) {
     }
     if (options.each) patterns.push_back({{"match", "*"}, {"tenant", "*"}});
     if (!patterns.empty()) policy["libraries"] = patterns;
+    keep_drivers_memory(policy);
     std::string text = policy.dump();
     static_cast<void>(
         parse_policy(text, options.policy.empty() ? "of the command line" : options.policy));

@@ -51,7 +51,7 @@ std::uint64_t driver_limit(const LimitRow& row, const TenantOptions& options, co
 
 // The source of a tenant's device memory if neither the host nor the policy chooses. Some programs
 // share memory with other processes in ways that memory of a pool does not support.
-inline constexpr MemorySource default_memory_source = MemorySource::driver;
+inline constexpr MemorySource default_memory_source = MemorySource::pool;
 
 // Returns the source of a tenant's device memory: never `automatic`. The host's choice comes first,
 // then for each plug-in the policy by id or its descriptor, then the policy for all. `sharing`: the
