@@ -17,7 +17,7 @@
 #include "context/device_access.hpp"
 #include "context/hung_work.hpp"
 #include "context/lease_context.hpp"
-#include "context/memory_store.hpp"
+#include "context/memory_stores.hpp"
 #include "context/multiprocessor_split.hpp"
 #include "context/primary_context.hpp"
 
@@ -104,7 +104,7 @@ class UsedDevice : private BusyTenants {
     const bool trimmed = stores_.trim(end_timeout_, primary_.generation());
     return (relief_ != nullptr && relief_->relieve(ordinal())) || trimmed;
   }
-  // The stores of device memory of all tenants.
+  // The stores of all tenants: of device memory, and of pinned memory.
   MemoryStores& memory_stores() const noexcept { return stores_; }
   // Returns the bytes of device memory that they keep and that tenants do not use.
   std::uint64_t unused_of_stores() const noexcept { return stores_.unused(primary_.generation()); }
