@@ -128,7 +128,7 @@ class DeviceInfo(Structure):
         ("mps", c_uint32),
         ("memory_bytes", c_uint64),
         ("memory_pools", c_uint32),
-        ("reserved", c_uint32),
+        ("pinned_pools", c_uint32),
     ]
 
 

@@ -52,6 +52,7 @@ class DeviceInfo:
     shielded: bool  #: The driver refuses to destroy its primary context.
     mps: bool  #: The process uses it through an MPS server.
     memory_pools: bool  #: The driver has memory pools on it: see `memory` of Broker.tenant.
+    pinned_pools: bool  #: The same for pinned host memory near it.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -329,6 +330,7 @@ class Broker:
             shielded=bool(info.shielded),
             mps=bool(info.mps),
             memory_pools=bool(info.memory_pools),
+            pinned_pools=bool(info.pinned_pools),
         )
 
     @property

@@ -209,7 +209,7 @@ typedef struct ctxb_device_info {
                                  one of the server's clients ends CUDA in all of them. */
   uint64_t memory_bytes;    /**< Device memory, in bytes. */
   uint32_t memory_pools;    /**< 1: the driver has memory pools on it: see CTXB_MEMORY_POOL. */
-  uint32_t reserved;        /**< 0. */
+  uint32_t pinned_pools;    /**< 1: so has pinned host memory near it. */
 } ctxb_device_info;
 
 /** Describes a device. [any]

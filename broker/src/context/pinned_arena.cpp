@@ -22,7 +22,7 @@ std::shared_ptr<MemoryPool> PinnedArena::make(const DriverTable& driver, CUdevic
     };
     usable_by(*location);
     for (const CUdevice one : devices) {
-      if (one != device && !find_host_location(driver, one)) continue;
+      if (!find_host_location(driver, one)) return nullptr;
       usable_by({CU_MEM_LOCATION_TYPE_DEVICE, {one}});
     }
     const CUresult status = driver.mem_get_allocation_granularity(&made->unit_, &made->properties_,

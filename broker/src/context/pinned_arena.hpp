@@ -20,8 +20,9 @@ namespace ctxbroker::detail {
 
 class PinnedArena final : public MemoryPool {
  public:
-  // Makes an arena near `device`. All `devices` that can get access to its memory, get it. Takes no
-  // memory. Returns null if the driver makes no such memory.
+  // Makes an arena near `device`. All `devices` get access to its memory, as to memory of
+  // cuMemHostAlloc. Takes no memory. Returns null if the driver makes no such memory for one of
+  // them.
   static std::shared_ptr<MemoryPool> make(const DriverTable& driver, CUdevice device,
                                           const std::vector<CUdevice>& devices) noexcept;
 

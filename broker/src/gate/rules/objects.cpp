@@ -378,7 +378,7 @@ using GetIpcHandle = DriverFunction<"cuIpcGetMemHandle", CUresult(CUipcMemHandle
 CUresult get_ipc_handle(CUipcMemHandle* handle, Address address) noexcept {
   const Caller caller = enter_rule<GetIpcHandle>();
   const CUresult status = GetIpcHandle::call(handle, address);
-  if (status != CUDA_SUCCESS && caller.tenant != nullptr && find_stored(address)) {
+  if (status != CUDA_SUCCESS && caller.tenant != nullptr && find_stored(address, Kind::memory)) {
     leave_store(*caller.tenant, GetIpcHandle::symbol);
   }
   return status;
