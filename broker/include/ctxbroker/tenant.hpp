@@ -55,7 +55,7 @@ struct TenantOptions {
   std::uint64_t driver_memory_budget = 0;
   /// The same for pinned memory, streams, events, graphs, modules and contexts.
   DriverLimits driver_limits{};
-  /// The source of its device memory. `automatic` leaves the choice to the policy.
+  /// The source of its memory. `automatic` leaves the choice to the policy.
   MemorySource memory = MemorySource::automatic;
   /// Called by Broker::poll once for each generation that one of the tenant's leases loses. May be
   /// empty. It is not called for a tenant that ends before the next poll.
