@@ -77,6 +77,7 @@ class TenantOptions(Structure):
         ("graph_limit", c_uint64),
         ("module_limit", c_uint64),
         ("context_limit", c_uint64),
+        ("pinned_ahead", c_uint64),
     ]
 
 

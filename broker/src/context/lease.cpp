@@ -355,7 +355,8 @@ std::shared_ptr<MemoryStore> Lease::memory_store() noexcept {
 std::shared_ptr<MemoryStore> Lease::pinned_store() noexcept {
   if (!tenant_->uses_pinned_store()) return nullptr;
   return find_store(pinned_store_, [this](CUdevice device) {
-    return PinnedArena::make(table(), device, driver().handles);
+    return PinnedArena::make(table(), device, driver().handles,
+                             tenant_->pinned_ahead.load(std::memory_order_relaxed));
   });
 }
 

@@ -10,7 +10,8 @@
 namespace ctxbroker::detail {
 
 std::shared_ptr<MemoryPool> PinnedArena::make(const DriverTable& driver, CUdevice device,
-                                              const std::vector<CUdevice>& devices) noexcept {
+                                              const std::vector<CUdevice>& devices,
+                                              std::uint64_t ahead) noexcept {
   const auto location = find_host_location(driver, device);
   if (!location) return nullptr;
   try {
@@ -27,7 +28,9 @@ std::shared_ptr<MemoryPool> PinnedArena::make(const DriverTable& driver, CUdevic
     }
     const CUresult status = driver.mem_get_allocation_granularity(&made->unit_, &made->properties_,
                                                                   CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-    return status == CUDA_SUCCESS && made->unit_ != 0 ? made : nullptr;
+    if (status != CUDA_SUCCESS || made->unit_ == 0) return nullptr;
+    made->take_ahead(ahead);
+    return made;
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -59,6 +62,18 @@ void PinnedArena::unmap(const Segments::Range& segment) const noexcept {
   const BesideCaptures beside(driver_);
   if (driver_.mem_unmap(segment.begin, segment.bytes) != CUDA_SUCCESS) return;
   driver_.mem_address_free(segment.begin, segment.bytes);
+}
+
+void PinnedArena::take_ahead(std::uint64_t bytes) {
+  CUdeviceptr begin = 0;
+  const std::uint64_t whole = bytes != 0 ? Segments::bytes_for(bytes, unit_) : 0;
+  if (whole == 0 || map(whole, &begin) != CUDA_SUCCESS) return;
+  try {
+    segments_.add_lasting({begin, whole});
+  } catch (...) {
+    unmap({begin, whole});
+    throw;
+  }
 }
 
 CUresult PinnedArena::grow(CUdeviceptr* out, std::uint64_t bytes) noexcept {

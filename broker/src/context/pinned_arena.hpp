@@ -21,10 +21,12 @@ namespace ctxbroker::detail {
 class PinnedArena final : public MemoryPool {
  public:
   // Makes an arena near `device`. All `devices` get access to its memory, as to memory of
-  // cuMemHostAlloc. Takes no memory. Returns null if the driver makes no such memory for one of
-  // them.
+  // cuMemHostAlloc. Takes `ahead` bytes at once, and keeps them until its end; if the driver has
+  // too little memory, it takes none. Returns null if the driver makes no such memory for one of
+  // the devices.
   static std::shared_ptr<MemoryPool> make(const DriverTable& driver, CUdevice device,
-                                          const std::vector<CUdevice>& devices) noexcept;
+                                          const std::vector<CUdevice>& devices,
+                                          std::uint64_t ahead) noexcept;
 
   PinnedArena(const PinnedArena&) = delete;
   PinnedArena& operator=(const PinnedArena&) = delete;
@@ -47,6 +49,7 @@ class PinnedArena final : public MemoryPool {
   explicit PinnedArena(const DriverTable& driver) : driver_(driver) {}
   CUresult map(std::uint64_t bytes, CUdeviceptr* out) const noexcept;
   void unmap(const Segments::Range& segment) const noexcept;
+  void take_ahead(std::uint64_t bytes);
   CUresult grow(CUdeviceptr* out, std::uint64_t bytes) noexcept;
   bool unmap_unused(std::unique_lock<std::mutex> lock) noexcept;
 

@@ -54,8 +54,12 @@ struct Segments::Segment {
     return begin;
   }
 
+  // Returns whether nothing is taken and the segment need not last.
+  bool is_unused() const noexcept { return blocks.empty() && !is_lasting; }
+
   std::uint64_t bytes;
   bool is_shared;
+  bool is_lasting = false;
   std::uint64_t free_bytes;
   RangeSet free;
   std::map<std::uint64_t, std::uint64_t> blocks;  // their sizes, by address
@@ -96,6 +100,12 @@ std::uint64_t Segments::add(Range segment, std::uint64_t bytes) {
   return segment.begin;
 }
 
+void Segments::add_lasting(Range segment) {
+  auto made = std::make_unique<Segment>(segment, true);
+  made->is_lasting = true;
+  all_.emplace(segment.begin, std::move(made));
+}
+
 bool Segments::give(std::uint64_t address) {
   auto found = all_.upper_bound(address);
   if (found == all_.begin()) return false;
@@ -121,7 +131,7 @@ std::vector<Segments::Range> Segments::take_out(Chosen&& is_chosen) {
 }
 
 std::vector<Segments::Range> Segments::take_unused() {
-  return take_out([](const Segment& one) { return one.blocks.empty(); });
+  return take_out([](const Segment& one) { return one.is_unused(); });
 }
 
 std::vector<Segments::Range> Segments::take_all() {
@@ -130,7 +140,7 @@ std::vector<Segments::Range> Segments::take_all() {
 
 bool Segments::has_unused() const noexcept {
   return std::any_of(all_.begin(), all_.end(),
-                     [](const auto& entry) { return entry.second->blocks.empty(); });
+                     [](const auto& entry) { return entry.second->is_unused(); });
 }
 
 std::uint64_t Segments::free_bytes() const noexcept {

@@ -41,11 +41,15 @@ class Segments {
   // Adds a segment of the size that `bytes_for` returned, and takes the block from it. Throws
   // std::bad_alloc; then there is no such segment.
   std::uint64_t add(Range segment, std::uint64_t bytes);
+  // Adds a free segment that all blocks share, and that `take_unused` leaves where it is.
+  // Throws std::bad_alloc.
+  void add_lasting(Range segment);
   // Makes a block free. Returns false if no block begins there. Throws std::bad_alloc; then the
   // block stays taken.
   bool give(std::uint64_t address);
 
-  // Takes all segments out in which nothing is taken. Throws std::bad_alloc; then all stay.
+  // Takes all segments out in which nothing is taken, except for lasting ones. Throws
+  // std::bad_alloc; then all stay.
   std::vector<Range> take_unused();
   // Takes all segments out.
   std::vector<Range> take_all();

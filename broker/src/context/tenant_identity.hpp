@@ -73,6 +73,8 @@ struct TenantIdentity {
   mutable Budget memory;  // that the host API holds for it; without a limit
   // The source of its memory; never `automatic`. It is set before the tenant's first lease.
   mutable std::atomic<MemorySource> memory_source{MemorySource::driver};
+  // Bytes of pinned memory that its store takes ahead of need.
+  mutable std::atomic<std::uint64_t> pinned_ahead{0};
   // Its code has asked for a handle for other processes, which memory of a pool does not have.
   mutable std::atomic<bool> shares_memory{false};
   mutable RealtimeCalls realtime;

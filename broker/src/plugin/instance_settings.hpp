@@ -58,6 +58,10 @@ inline constexpr MemorySource default_memory_source = MemorySource::driver;
 // applies.
 MemorySource memory_source(MemorySource by_host, const Policy& policy,
                            const std::vector<std::string>& ids);
+// Returns the bytes of pinned memory that a tenant's store takes ahead of need. The host's own
+// number (0: none) comes first. If the entries of plug-ins differ, the largest counts.
+std::uint64_t pinned_ahead(std::uint64_t by_host, const Policy& policy,
+                           const std::vector<std::string>& ids);
 // Returns whether the policy refuses calls of a tenant's code that hold up its neighbours in a
 // real-time session. If the entries of plug-ins differ, it refuses them.
 bool refuses_in_realtime(const Policy& policy, const std::vector<std::string>& ids);

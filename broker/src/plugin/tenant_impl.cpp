@@ -23,7 +23,9 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
       options_(std::move(options)),
       by_device_(broker.has_driver() ? broker.driver().devices.size() : 0) {
   if (identity_->id == host_tenant) {
-    identity_->memory_source = memory_source(options_.memory, {}, {});  // no policy applies to it
+    // No policy applies to it.
+    identity_->memory_source = memory_source(options_.memory, {}, {});
+    identity_->pinned_ahead = options_.pinned_ahead;
     return;
   }
   if (broker.gate().mode != GateMode::none) {
@@ -34,6 +36,7 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
 
 void TenantImpl::know_plugins(const std::vector<std::string>& ids) {
   identity_->memory_source = memory_source(options_.memory, broker_.policy(), ids);
+  identity_->pinned_ahead = pinned_ahead(options_.pinned_ahead, broker_.policy(), ids);
   identity_->realtime.set_refuses(refuses_in_realtime(broker_.policy(), ids));
   std::string not_kept;
   for (const LimitRow& row : limit_rows()) {

@@ -346,6 +346,27 @@ TEST_P(PinnedStoreTest, FreedMemoryGoesToATenantThatNeedsIt) {
   });
 }
 
+TEST_P(PinnedStoreTest, MemoryThatIsTakenAheadServesAllocationsThatFit) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device counts calls";
+  for (const std::uint64_t ahead : {std::uint64_t{0}, std::uint64_t{16 * mib}}) {
+    TenantOptions options{LeaseChoice(GetParam())};
+    options.memory = MemorySource::pool;
+    options.pinned_ahead = ahead;
+    Tenant tenant = broker.open_tenant("ahead", options);
+    tenant.run(0, [&] {
+      controls.start_counting();
+      void* const large = pin(10 * mib);
+      void* const small = pin(100);
+      const std::uint64_t grown = controls.call_count("cuMemCreate");
+      controls.stop_counting();
+      EXPECT_EQ(grown, ahead == 0 ? 2U : 0U);
+      EXPECT_EQ(unpin(large), CUDA_SUCCESS);
+      EXPECT_EQ(unpin(small), CUDA_SUCCESS);
+    });
+  }
+}
+
 TEST_P(PinnedStoreTest, MemoryIsGivenBackWhenTheTenantCloses) {
   for (const bool loses_its_lease : {false, true}) {
     Tenant tenant = open_with("leaks", MemorySource::pool);

@@ -115,6 +115,19 @@ TEST_F(SegmentsTest, UnusedSegmentsAreTakenOut) {
   EXPECT_EQ(segments.free_bytes(), 0U);
 }
 
+TEST_F(SegmentsTest, LastingSegmentStaysAndServesBlocksOfAllSizes) {
+  segments.add_lasting({next, 16 * segment_mib});
+  const auto large = segments.take(10 * segment_mib), small = segments.take(100);
+  EXPECT_EQ(large, next);
+  EXPECT_EQ(small, next + 10 * segment_mib);
+  EXPECT_TRUE(segments.give(*large));
+  EXPECT_TRUE(segments.give(*small));
+  EXPECT_FALSE(segments.has_unused());
+  EXPECT_TRUE(segments.take_unused().empty());
+  EXPECT_EQ(segments.free_bytes(), 16 * segment_mib);
+  EXPECT_EQ(segments.take_all().size(), 1U);
+}
+
 TEST_F(SegmentsTest, SizesThatDoNotFitInAnySegmentAreRefused) {
   EXPECT_EQ(Segments::bytes_for(~std::uint64_t{0}, segment_unit), 0U);
   EXPECT_EQ(Segments::bytes_for(512, 0), 0U);
