@@ -72,13 +72,21 @@ BrokerOptions broker_options(const Options& options) {
 }
 
 // Returns whether the driver has memory pools, and what that means for plug-ins.
-std::string memory_text(const DeviceInfo& device) {
+std::string device_memory_text(const DeviceInfo& device) {
   if (device.memory_pools) {
     return "the driver has memory pools: a plug-in with \"memory\": \"pool\" in the policy frees "
            "device memory without waiting for its neighbours' work";
   }
   return "the driver has NO MEMORY POOLS: a plug-in that frees device memory waits until the work "
          "of its neighbours has ended, unless its lease is private";
+}
+
+// The same for pinned memory.
+std::string memory_text(const DeviceInfo& device) {
+  return device_memory_text(device) +
+         (device.pinned_pools ? ". Its pinned memory comes from a pool, too"
+                              : ". It has NO POOLS OF PINNED MEMORY: a plug-in that allocates or "
+                                "frees pinned memory holds up all its neighbours");
 }
 
 // Uses the device, which raises the shield where it can be had.
@@ -277,8 +285,10 @@ void print_json(const Findings& findings) {
               {"text", "a tenant can have device memory from a pool of its own"},
               {"devices", Json::array()}};
   for (const DeviceInfo& one : findings.devices) {
-    memory["devices"].push_back(
-        {{"device", one.ordinal}, {"pools", one.memory_pools}, {"text", memory_text(one)}});
+    memory["devices"].push_back({{"device", one.ordinal},
+                                 {"pools", one.memory_pools},
+                                 {"pinned_pools", one.pinned_pools},
+                                 {"text", memory_text(one)}});
   }
   json["protection"].push_back(memory);
   json["plugins"] = findings.plugins;

@@ -169,7 +169,8 @@ Json to_json(const DeviceInfo& device) {
           {"multiprocessors", device.multiprocessors},
           {"memory_bytes", device.memory_bytes},
           {"mps", device.mps},
-          {"memory_pools", device.memory_pools}};
+          {"memory_pools", device.memory_pools},
+          {"pinned_pools", device.pinned_pools}};
 }
 
 void describe_session(Session& session, Report& report) {

@@ -77,6 +77,7 @@ class TenantOptions(Structure):
         ("graph_limit", c_uint64),
         ("module_limit", c_uint64),
         ("context_limit", c_uint64),
+        ("pinned_ahead", c_uint64),
     ]
 
 
@@ -128,7 +129,7 @@ class DeviceInfo(Structure):
         ("mps", c_uint32),
         ("memory_bytes", c_uint64),
         ("memory_pools", c_uint32),
-        ("reserved", c_uint32),
+        ("pinned_pools", c_uint32),
     ]
 
 

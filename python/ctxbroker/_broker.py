@@ -52,6 +52,7 @@ class DeviceInfo:
     shielded: bool  #: The driver refuses to destroy its primary context.
     mps: bool  #: The process uses it through an MPS server.
     memory_pools: bool  #: The driver has memory pools on it: see `memory` of Broker.tenant.
+    pinned_pools: bool  #: The same for pinned host memory near it.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -329,6 +330,7 @@ class Broker:
             shielded=bool(info.shielded),
             mps=bool(info.mps),
             memory_pools=bool(info.memory_pools),
+            pinned_pools=bool(info.pinned_pools),
         )
 
     @property
@@ -361,6 +363,7 @@ class Broker:
         on_loss: Optional[OnLoss] = None,
         limits: Optional[Limits] = None,
         memory: str = "auto",
+        pinned_ahead: int = 0,
         per_thread_streams: bool = False,
         unload_at_close: bool = False,
     ) -> Tenant:
@@ -372,12 +375,14 @@ class Broker:
         :param device: the device of calls that name none.
         :param on_loss: called by `poll` for each generation of a lease that was lost.
         :param limits: how much its code may hold through its own driver calls.
-        :param memory: the source of its device memory: "driver" for the driver's own allocations, or "pool" for a
-            pool of its own, so that a free waits for no neighbour. "auto" leaves the choice to the policy.
+        :param memory: the source of its device memory and pinned memory: "driver" for the driver's own allocations, or
+            "pool" for pools of its own, so that a free waits for no neighbour. "auto" leaves the choice to the policy.
+        :param pinned_ahead: bytes of pinned memory that its pool takes when a lease is made, and keeps. 0 leaves the size
+            to the policy.
         :param per_thread_streams: its code uses the per-thread default stream, which excludes green leases.
         :param unload_at_close: close unloads its libraries, unless the driver may still call functions of them.
         """
-        options = tenant_options(lease, per_thread_streams, unload_at_close, limits, memory)
+        options = tenant_options(lease, per_thread_streams, unload_at_close, limits, memory, pinned_ahead)
         opened = c_void_p()
         with self._handle.alone() as broker:
             self._losses.put_into(options, name, on_loss)

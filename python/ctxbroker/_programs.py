@@ -119,6 +119,12 @@ def _findings(driver: Optional[str]) -> Dict[str, Any]:
             for device in broker.devices
             if not device.memory_pools
         ]
+        found["problems"] += [
+            f"device {device.device} has no pools of pinned memory, so a library that allocates or frees pinned memory "
+            "holds up all its neighbours"
+            for device in broker.devices
+            if not device.pinned_pools
+        ]
     return found
 
 

@@ -107,13 +107,20 @@ def _limit(name: str, given: Optional[int]) -> int:
 
 
 def tenant_options(
-    lease: str, per_thread_streams: bool, unload_at_close: bool, limits: Optional[Limits], memory: str
+    lease: str,
+    per_thread_streams: bool,
+    unload_at_close: bool,
+    limits: Optional[Limits],
+    memory: str,
+    pinned_ahead: int = 0,
 ) -> _api.TenantOptions:
     kind, multiprocessors = parse_lease(lease)
     given = limits or Limits()
     device_memory = _limit("device_memory", given.device_memory)
     if memory not in _api.MEMORY_SOURCES:
         raise InvalidArgumentError(f'"{memory}" is not a source of memory; use "auto", "driver" or "pool"')
+    if not 0 <= pinned_ahead < NO_LIMIT:
+        raise InvalidArgumentError(f"pinned_ahead is {pinned_ahead}; a size in bytes is 0 or a positive number")
     return _api.sized(
         _api.TenantOptions,
         lease=kind,
@@ -128,6 +135,7 @@ def tenant_options(
         graph_limit=_limit("graphs", given.graphs),
         module_limit=_limit("modules", given.modules),
         context_limit=_limit("contexts", given.contexts),
+        pinned_ahead=pinned_ahead,
     )
 
 

@@ -142,6 +142,7 @@ class DoctorTest(unittest.TestCase):
         self.assertEqual(found["schema"], "ctxbroker.python_doctor/1")
         self.assertTrue(found["devices"][0]["shielded"])
         self.assertTrue(found["devices"][0]["memory_pools"])
+        self.assertTrue(found["devices"][0]["pinned_pools"])
 
     def test_machine_without_a_driver_is_told(self) -> None:
         done = program("doctor", "--driver", "software", CTXBROKER_DRIVER="nvidia")

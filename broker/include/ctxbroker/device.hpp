@@ -22,6 +22,9 @@ struct DeviceInfo {
   /// The driver has memory pools on the device. A tenant's memory can then come from a pool of its
   /// own: MemorySource::pool. This also needs a driver for CUDA 12.5 or later.
   bool memory_pools = false;
+  /// The driver makes host memory apart from its addresses (cuMemCreate) near the device. If it
+  /// does so for all devices, a tenant's pinned memory can come from a pool of its own, too.
+  bool pinned_pools = false;
 };
 
 /// Whether a device's primary context is protected. While the shield is up, the driver refuses

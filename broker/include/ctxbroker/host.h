@@ -119,7 +119,7 @@ typedef struct ctxb_tenant_options {
   /** 1: close unloads its libraries, unless the driver may still call functions of them. Otherwise
    * they stay loaded. */
   uint32_t unload_at_close;
-  uint32_t memory; /**< Source of its device memory: CTXB_MEMORY_*. */
+  uint32_t memory; /**< Source of its device memory and pinned memory: CTXB_MEMORY_*. */
   /** Device memory, in bytes, that its code may hold through its own driver calls. This needs the
    * gate. 0: the policy's limit, or none if the policy sets none. */
   uint64_t driver_memory_budget;
@@ -135,6 +135,9 @@ typedef struct ctxb_tenant_options {
   uint64_t graph_limit;    /**< Graphs and executable graphs. Default: 16,384. */
   uint64_t module_limit;   /**< Modules and libraries. Default: 16,384. */
   uint64_t context_limit;  /**< Contexts and green contexts. Default: 64. */
+  /** Pinned memory, in bytes, that its pool (CTXB_MEMORY_POOL) takes from the driver when a lease
+   * is made, and keeps. 0: the policy's size, or none if the policy sets none. */
+  uint64_t pinned_ahead;
 } ctxb_tenant_options;
 
 /** How to open a broker. All members may be 0. */
@@ -209,7 +212,7 @@ typedef struct ctxb_device_info {
                                  one of the server's clients ends CUDA in all of them. */
   uint64_t memory_bytes;    /**< Device memory, in bytes. */
   uint32_t memory_pools;    /**< 1: the driver has memory pools on it: see CTXB_MEMORY_POOL. */
-  uint32_t reserved;        /**< 0. */
+  uint32_t pinned_pools;    /**< 1: so has pinned host memory near it. */
 } ctxb_device_info;
 
 /** Describes a device. [any]

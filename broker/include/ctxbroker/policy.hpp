@@ -44,8 +44,11 @@ struct PluginPolicy {
   std::optional<std::uint64_t> driver_memory_budget;
   /// The same for pinned memory, streams, events, graphs, modules and contexts.
   DriverLimits driver_limits{};
-  /// The source of the device memory of the plug-in's whole library.
+  /// The source of the device memory and pinned memory of the plug-in's whole library.
   std::optional<MemorySource> memory{};
+  /// Pinned memory, in bytes, that the library's pool takes ahead of need:
+  /// TenantOptions::pinned_ahead. If two entries for one library differ, the larger size applies.
+  std::optional<std::uint64_t> pinned_ahead{};
   /// The treatment of the library's calls that hold up neighbours in a real-time session. If two
   /// entries for one library differ, `refuse` applies.
   std::optional<RealtimePolicy> realtime{};

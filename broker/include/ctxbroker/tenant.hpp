@@ -55,8 +55,12 @@ struct TenantOptions {
   std::uint64_t driver_memory_budget = 0;
   /// The same for pinned memory, streams, events, graphs, modules and contexts.
   DriverLimits driver_limits{};
-  /// The source of its device memory. `automatic` leaves the choice to the policy.
+  /// The source of its memory. `automatic` leaves the choice to the policy.
   MemorySource memory = MemorySource::automatic;
+  /// Pinned memory, in bytes, that its pool takes from the driver when a lease is made, and keeps.
+  /// It applies only with MemorySource::pool. Without it, the pool grows when memory is allocated.
+  /// 0: the policy's size, or none if the policy sets none.
+  std::uint64_t pinned_ahead = 0;
   /// Called by Broker::poll once for each generation that one of the tenant's leases loses. May be
   /// empty. It is not called for a tenant that ends before the next poll.
   LossCallback on_loss{};

@@ -64,6 +64,10 @@ constexpr Row rows[] = {
     {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1},
     {CU_DEVICE_ATTRIBUTE_NUMA_ID, -1},  // its memory is of no node of its own
+    // Host memory from cuMemCreate, on the one node and on the host. Older headers do not name
+    // them.
+    {static_cast<CUdevice_attribute>(141), 1},
+    {static_cast<CUdevice_attribute>(145), 1},
     {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1},
     {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH, device_limits::max_array_1d},

@@ -22,8 +22,9 @@ CUresult allocate(void** pointer, std::size_t bytes, unsigned flags) {
     check_value(pointer != nullptr && (flags & ~known) == 0);
     *pointer = nullptr;
     if (bytes == 0) return;
-    auto block = Process::instance().memory.allocate(Block::Kind::pinned, context, bytes,
-                                                     flags | CU_MEMHOSTALLOC_DEVICEMAP);
+    // NVIDIA's driver forgets that the memory was to be portable, because all of it is.
+    const unsigned kept = (flags & ~unsigned(CU_MEMHOSTALLOC_PORTABLE)) | CU_MEMHOSTALLOC_DEVICEMAP;
+    auto block = Process::instance().memory.allocate(Block::Kind::pinned, context, bytes, kept);
     *pointer = reinterpret_cast<void*>(block->begin);  // NOLINT(performance-no-int-to-ptr)
   });
 }
@@ -40,7 +41,7 @@ CUresult register_memory(void* pointer, std::size_t bytes, unsigned flags) {
   });
 }
 
-// Pinned or registered memory that holds the address; CUDA_ERROR_INVALID_VALUE.
+// Host memory that holds the address; CUDA_ERROR_INVALID_VALUE.
 std::shared_ptr<Block> host_block(const void* pointer) {
   std::shared_ptr<Block> block = Process::instance().memory.find(address_of(pointer));
   check_value(block != nullptr && !block->on_device());
@@ -85,8 +86,9 @@ CTXB_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* po
   return initialised([&] {
     working_context();
     check_value(address != nullptr && flags == 0);
-    host_block(pointer);
-    *address = address_of(pointer);
+    const std::shared_ptr<Block> block = host_block(pointer);
+    // NVIDIA's driver gives the beginning of mapped host memory, wherever the pointer is in it.
+    *address = block->kind == Block::Kind::mapped_host ? block->begin : address_of(pointer);
   });
 }
 

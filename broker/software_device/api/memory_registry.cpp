@@ -120,7 +120,7 @@ Block::Block(Kind its_kind, Device& its_device, Context* of, std::uintptr_t its_
       advice(its_kind == Kind::managed ? std::make_unique<ManagedAdvice>() : nullptr) {}
 
 Block::~Block() {
-  if (kind == Kind::registered || kind == Kind::mapped) return;
+  if (kind == Kind::registered || kind == Kind::mapped || kind == Kind::mapped_host) return;
   void* const memory = pointer_to(begin);
   if (kind == Kind::opened) {
     munmap(memory, whole_pages(size));
@@ -170,8 +170,11 @@ std::shared_ptr<Block> MemoryRegistry::allocate_charged(Block::Kind kind, Device
   return block;
 }
 
-void MemoryRegistry::add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes) {
-  const auto block = std::make_shared<Block>(Block::Kind::mapped, device, nullptr, begin, bytes, 0);
+void MemoryRegistry::add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes,
+                                bool is_of_host) {
+  const auto block = std::make_shared<Block>(
+      is_of_host ? Block::Kind::mapped_host : Block::Kind::mapped, device, nullptr, begin, bytes,
+      CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
   check_that(insert(block), CUDA_ERROR_MAP_FAILED);
 }
 
@@ -233,13 +236,13 @@ void MemoryRegistry::add_registered(Context& context, std::uintptr_t begin, std:
                                        bytes, host_flags);
   std::unique_lock lock(mutex_);
   context.check_alive();
-  auto next = blocks_.lower_bound(begin);
-  bool overlaps = next != blocks_.end() && next->first < begin + bytes;
+  const auto next = blocks_.lower_bound(begin + bytes);
   if (next != blocks_.begin()) {
-    const Block& previous = *std::prev(next)->second;
-    overlaps |= previous.begin + previous.size > begin;
+    const Block& last = *std::prev(next)->second;
+    check_that(last.begin + last.size <= begin, last.kind == Block::Kind::registered
+                                                    ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                                    : CUDA_ERROR_INVALID_VALUE);
   }
-  check_that(!overlaps, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   map_.add({begin, begin + bytes});
   blocks_.emplace(begin, block);
 }

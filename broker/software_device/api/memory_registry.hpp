@@ -34,15 +34,16 @@ inline constexpr int undefined_byte = 0xCD;
 
 struct Block {
   enum class Kind : std::uint8_t {
-    device,      // cuMemAlloc
-    module,      // a module's variables
-    managed,     // cuMemAllocManaged
-    pooled,      // cuMemAllocAsync: a pool's
-    graph,       // a graph's own
-    mapped,      // cuMemMap, made accessible
-    opened,      // another process's, cuIpcOpenMemHandle
-    pinned,      // cuMemAllocHost, cuMemHostAlloc
-    registered,  // the application's memory, cuMemHostRegister
+    device,       // cuMemAlloc
+    module,       // a module's variables
+    managed,      // cuMemAllocManaged
+    pooled,       // cuMemAllocAsync: a pool's
+    graph,        // a graph's own
+    mapped,       // cuMemMap, made accessible
+    opened,       // another process's, cuIpcOpenMemHandle
+    pinned,       // cuMemAllocHost, cuMemHostAlloc
+    registered,   // the application's memory, cuMemHostRegister
+    mapped_host,  // host memory, cuMemMap, made accessible to a device
   };
 
   Block(Kind kind, Device& device, Context* context, std::uintptr_t begin, std::size_t size,
@@ -56,7 +57,7 @@ struct Block {
   Context* const context;  // it dies with; null: of a pool or mapped
   const std::uintptr_t begin;
   const std::size_t size;     // bytes, as asked for
-  const unsigned host_flags;  // of pinned and registered memory
+  const unsigned host_flags;  // of host memory
   const std::uint64_t id;
   std::shared_ptr<BlockCharge> charge;          // null: none
   std::atomic<bool> freed = false;              // by cuMemFreeAsync, which may still be to come
@@ -68,7 +69,9 @@ struct Block {
   // freed the registered memory. Nobody uses it, and it goes with the registration.
   std::vector<std::shared_ptr<Block>> covered;
 
-  bool on_device() const noexcept { return kind != Kind::pinned && kind != Kind::registered; }
+  bool on_device() const noexcept {
+    return kind != Kind::pinned && kind != Kind::registered && kind != Kind::mapped_host;
+  }
   // The processor may use the address too.
   bool on_host() const noexcept { return !on_device() || kind == Kind::managed; }
   bool holds(std::uintptr_t address, std::size_t bytes) const noexcept {
@@ -91,11 +94,12 @@ class MemoryRegistry {
   std::shared_ptr<Block> allocate_charged(Block::Kind kind, Device& device, std::size_t bytes,
                                           std::shared_ptr<BlockCharge> charge);
   // Memory that somebody else holds.
-  void add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes);
+  void add_mapped(Device& device, std::uintptr_t begin, std::size_t bytes, bool is_of_host);
   // Adds memory that another process has shared. Fails with CUDA_ERROR_MAP_FAILED.
   std::shared_ptr<Block> add_opened(Context& context, std::shared_ptr<SharedFile> file,
                                     std::size_t bytes);
-  // The application's memory. CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED where it overlaps.
+  // The application's memory. CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED where it overlaps another
+  // registration, and CUDA_ERROR_INVALID_VALUE where it overlaps memory of the driver's.
   void add_registered(Context& context, std::uintptr_t begin, std::size_t bytes,
                       unsigned host_flags);
 

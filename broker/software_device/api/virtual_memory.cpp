@@ -23,6 +23,12 @@ bool whole_units(std::uint64_t bytes) {
   return bytes % VirtualMemory::granularity == 0;
 }
 
+// The memory of the machine, in bytes.
+std::size_t host_memory() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
 // Addresses without memory; over whatever is mapped there.
 bool make_empty(std::uintptr_t begin, std::size_t bytes) {
   return mmap(pointer_to(begin), bytes, PROT_NONE,
@@ -42,8 +48,12 @@ CUmemAllocationProp shareable_on(CUdevice device) {
 struct VirtualMemory::Physical {
   Physical(Device& of, std::size_t its_bytes, const CUmemAllocationProp& its_properties)
       : device(of), bytes(its_bytes), properties(its_properties), handle(next_id()) {
-    check_that(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
-    charged = bytes;
+    if (is_of_host()) {
+      check_that(bytes <= host_memory(), CUDA_ERROR_OUT_OF_MEMORY);
+    } else {
+      check_that(device.reserve(bytes), CUDA_ERROR_OUT_OF_MEMORY);
+      charged = bytes;
+    }
     try {
       file = std::make_shared<SharedFile>(device.ordinal, bytes);
     } catch (...) {
@@ -62,6 +72,8 @@ struct VirtualMemory::Physical {
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
 
+  bool is_of_host() const { return is_host(properties.location); }
+
   Device& device;
   const std::size_t bytes;
   const CUmemAllocationProp properties;
@@ -73,6 +85,12 @@ struct VirtualMemory::Physical {
 bool VirtualMemory::Mapping::accessible() const {
   return std::any_of(access.begin(), access.end(), [](const auto& entry) {
     return entry.second == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  });
+}
+
+bool VirtualMemory::Mapping::accessible_to_devices() const {
+  return std::any_of(access.begin(), access.end(), [](const auto& entry) {
+    return entry.first != host && entry.second == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   });
 }
 
@@ -227,23 +245,27 @@ void VirtualMemory::unmap(CUdeviceptr begin, std::size_t bytes) {
   check_that(make_empty(begin, bytes), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-void VirtualMemory::set_access(CUdeviceptr begin, std::size_t bytes, CUdevice device,
+void VirtualMemory::set_access(CUdeviceptr begin, std::size_t bytes, CUdevice who,
                                CUmemAccess_flags flags) {
   std::lock_guard lock(mutex_);
   check_whole(begin, bytes);
+  for (auto entry = mappings_.find(begin); entry != mappings_.end() && entry->first < begin + bytes;
+       ++entry)
+    check_value(who != host || entry->second.memory->is_of_host());
   MemoryRegistry& registry = Process::instance().memory;
   for (auto entry = mappings_.find(begin); entry != mappings_.end() && entry->first < begin + bytes;
        ++entry) {
     Mapping& mapping = entry->second;
-    bool before = mapping.accessible();
-    mapping.access[device] = flags;
-    bool now = mapping.accessible();
-    if (now == before) continue;
-    check_that(mprotect(pointer_to(entry->first), mapping.bytes,
-                        now ? PROT_READ | PROT_WRITE : PROT_NONE) == 0,
+    const bool before = mapping.accessible(), on_devices = mapping.accessible_to_devices();
+    mapping.access[who] = flags;
+    const bool now = mapping.accessible();
+    check_that(now == before || mprotect(pointer_to(entry->first), mapping.bytes,
+                                         now ? PROT_READ | PROT_WRITE : PROT_NONE) == 0,
                CUDA_ERROR_OUT_OF_MEMORY);
-    if (now)
-      registry.add_mapped(mapping.memory->device, entry->first, mapping.bytes);
+    if (mapping.accessible_to_devices() == on_devices) continue;
+    if (!on_devices)
+      registry.add_mapped(mapping.memory->device, entry->first, mapping.bytes,
+                          mapping.memory->is_of_host());
     else if (std::shared_ptr<Block> block = registry.find(entry->first))
       registry.remove(*block);
   }
@@ -270,10 +292,18 @@ std::optional<VirtualMemory::Place> VirtualMemory::place(std::uintptr_t address)
   return place;
 }
 
-CUmemAccess_flags VirtualMemory::access(CUdeviceptr address, CUdevice device) const {
+bool VirtualMemory::is_of_host(CUdeviceptr address) const {
+  std::lock_guard lock(mutex_);
+  const auto after = mappings_.upper_bound(address);
+  if (after == mappings_.begin()) return false;
+  const auto& [begin, mapping] = *std::prev(after);
+  return address - begin < mapping.bytes && mapping.memory->is_of_host();
+}
+
+CUmemAccess_flags VirtualMemory::access(CUdeviceptr address, CUdevice who) const {
   std::lock_guard lock(mutex_);
   const auto& access = mapping_at(address)->second.access;
-  auto found = access.find(device);
+  auto found = access.find(who);
   return found == access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : found->second;
 }
 

@@ -26,8 +26,15 @@ class VirtualMemory {
   CUdeviceptr reserve(std::size_t bytes, std::size_t alignment);
   void free(CUdeviceptr begin, std::size_t bytes);
 
-  // Memory that is charged to the device until it has neither handle nor mapping. `properties` are
-  // checked by the caller. CUDA_ERROR_OUT_OF_MEMORY.
+  // Whoever has access is a device or the host.
+  static constexpr CUdevice host = -1;
+  static bool is_host(const CUmemLocation& location) noexcept {
+    return location.type == CU_MEM_LOCATION_TYPE_HOST ||
+           location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  }
+
+  // Device memory is charged to the device until it has neither handle nor mapping. Host memory is
+  // charged to none. `properties` are checked by the caller. CUDA_ERROR_OUT_OF_MEMORY.
   CUmemGenericAllocationHandle create(Device& device, std::size_t bytes,
                                       const CUmemAllocationProp& properties);
   void release(CUmemGenericAllocationHandle handle);
@@ -41,11 +48,14 @@ class VirtualMemory {
 
   void map(CUdeviceptr begin, std::size_t bytes, std::size_t offset,
            CUmemGenericAllocationHandle handle);
-  // Whole mappings, after all work. The caller sees to the work.
+  // Whole mappings, after all work that uses them. The caller sees to the work.
   void unmap(CUdeviceptr begin, std::size_t bytes);
-  // Of whole mappings. Accessible to one device is accessible: devices share one memory.
-  void set_access(CUdeviceptr begin, std::size_t bytes, CUdevice device, CUmemAccess_flags flags);
-  CUmemAccess_flags access(CUdeviceptr address, CUdevice device) const;
+  // Of whole mappings. Accessible to one device is accessible: devices share one memory. Only host
+  // memory gives access to the host.
+  void set_access(CUdeviceptr begin, std::size_t bytes, CUdevice who, CUmemAccess_flags flags);
+  CUmemAccess_flags access(CUdeviceptr address, CUdevice who) const;
+  // Returns whether host memory is mapped there.
+  bool is_of_host(CUdeviceptr address) const;
 
   struct Place {
     std::uintptr_t begin = 0;  // of the reserved range
@@ -67,6 +77,7 @@ class VirtualMemory {
     std::map<CUdevice, CUmemAccess_flags> access;
 
     bool accessible() const;
+    bool accessible_to_devices() const;
   };
   struct Handle {
     std::shared_ptr<Physical> memory;

@@ -15,16 +15,36 @@ VirtualMemory& virtual_memory() {
   return Process::instance().virtual_memory;
 }
 
+// There is one NUMA node.
+void check_host(const CUmemLocation& location) {
+  check_value(VirtualMemory::is_host(location));
+  check_value(location.type == CU_MEM_LOCATION_TYPE_HOST || location.id == 0);
+}
+
 // The device of memory with these properties: device memory, which other processes may share by
-// file descriptor. There is none for the host.
+// file descriptor. Host memory is near every device, and is the first one's.
 Device& checked_device(const CUmemAllocationProp* properties) {
   check_value(properties != nullptr && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED);
-  check_value(properties->location.type != CU_MEM_LOCATION_TYPE_INVALID);
-  check_that(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                 (properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ||
-                  properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+  const CUmemLocation& location = properties->location;
+  const auto handles = properties->requestedHandleTypes;
+  check_value(location.type != CU_MEM_LOCATION_TYPE_INVALID);
+  if (VirtualMemory::is_host(location)) {
+    check_host(location);
+    check_that(handles == CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
+    return find_device(0);
+  }
+  check_that(location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                 (handles == CU_MEM_HANDLE_TYPE_NONE ||
+                  handles == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
              CUDA_ERROR_NOT_SUPPORTED);
-  return find_device(properties->location.id);
+  return find_device(location.id);
+}
+
+// Returns who has access at that place, as VirtualMemory counts.
+CUdevice checked_holder(const CUmemLocation& location) {
+  if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) return find_device(location.id).ordinal;
+  check_host(location);
+  return VirtualMemory::host;
 }
 
 void wait_for_all_work() {
@@ -142,7 +162,8 @@ CTXB_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_
 CTXB_EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
   CTXB_COUNT_CALL();
   return working([&] {
-    wait_for_all_work();
+    // NVIDIA's driver does not wait before it unmaps host memory.
+    if (!virtual_memory().is_of_host(address)) wait_for_all_work();
     virtual_memory().unmap(address, bytes);
   });
 }
@@ -154,14 +175,13 @@ CTXB_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes,
     check_value(descriptions != nullptr && count != 0);
     for (std::size_t i = 0; i < count; ++i) {
       const CUmemAccessDesc& one = descriptions[i];
-      check_value(one.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
-      find_device(one.location.id);
+      const CUdevice who = checked_holder(one.location);
       // Reading alone cannot be told from writing: the engines have one list of what is legal.
       check_that(one.flags != CU_MEM_ACCESS_FLAGS_PROT_READ, CUDA_ERROR_NOT_SUPPORTED);
       check_value(one.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
                   one.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
       if (one.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) wait_for_all_work();
-      virtual_memory().set_access(address, bytes, one.location.id, one.flags);
+      virtual_memory().set_access(address, bytes, who, one.flags);
     }
   });
 }
@@ -171,8 +191,6 @@ CTXB_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocati
   CTXB_COUNT_CALL();
   return working([&] {
     check_value(flags != nullptr && location != nullptr);
-    check_value(location->type == CU_MEM_LOCATION_TYPE_DEVICE);
-    find_device(location->id);
-    *flags = virtual_memory().access(address, location->id);
+    *flags = virtual_memory().access(address, checked_holder(*location));
   });
 }

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "context/device_pool.hpp"
 #include "context/hung_work.hpp"
 #include "context/open_captures.hpp"
 #include "context/ownership.hpp"
+#include "context/pinned_arena.hpp"
 #include "context/realtime_session.hpp"
 #include "context/timed_wait.hpp"
 #include "ctxbroker/error.hpp"
@@ -99,7 +101,8 @@ void Lease::end() noexcept {
   if (over_.exchange(true, std::memory_order_acq_rel)) return;
   {
     const std::lock_guard lock(store_mutex_);
-    store_.reset();  // the store ends when all memory from it has been freed
+    store_.reset();  // a store ends when all memory from it has been freed
+    pinned_store_.reset();
   }
   const Phase phase = phase_.load(std::memory_order_acquire);
   if (phase == Phase::left) return;
@@ -319,10 +322,12 @@ CUcontext Lease::memory_context() const noexcept {
   return kind() == LeaseKind::private_own ? context_.context : device_.primary();
 }
 
-std::shared_ptr<MemoryStore> Lease::memory_store() noexcept {
-  if (!tenant_->uses_store() || kind() == LeaseKind::private_own || lost()) return nullptr;
+template <typename MakePool>
+std::shared_ptr<MemoryStore> Lease::find_store(std::shared_ptr<MemoryStore>& store,
+                                               MakePool&& make_pool) noexcept {
+  if (kind() == LeaseKind::private_own || lost()) return nullptr;
   const std::lock_guard lock(store_mutex_);
-  if (store_ != nullptr || is_over()) return store_;
+  if (store != nullptr || is_over()) return store;
   try {
     // The contexts of a green lease have only the lease's work.
     const auto contexts = [self = weak_from_this()](const auto& use) {
@@ -330,13 +335,29 @@ std::shared_ptr<MemoryStore> Lease::memory_store() noexcept {
       return lease != nullptr && lease->kind() == LeaseKind::green &&
              lease->while_contexts_stay(use);
     };
+    const std::vector<CUdevice>& devices = driver().handles;
     auto made = MemoryStore::make({table(), tenant_, device_.primary(), primary_generation_,
-                                   driver().handles[static_cast<std::size_t>(device_ordinal())],
-                                   device_ordinal(), *family_, contexts});
-    if (made != nullptr && device_.memory_stores().add(made)) store_ = std::move(made);
+                                   device_ordinal(), *family_, contexts},
+                                  make_pool(devices[static_cast<std::size_t>(device_ordinal())]));
+    if (made != nullptr && device_.memory_stores().add(made)) store = std::move(made);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the driver's memory, then
   }
-  return store_;
+  return store;
+}
+
+std::shared_ptr<MemoryStore> Lease::memory_store() noexcept {
+  if (!tenant_->uses_store()) return nullptr;
+  return find_store(store_, [this](CUdevice device) {
+    return DevicePool::make(table(), device_.primary(), device, *family_, tenant_->lasting_name);
+  });
+}
+
+std::shared_ptr<MemoryStore> Lease::pinned_store() noexcept {
+  if (!tenant_->uses_pinned_store()) return nullptr;
+  return find_store(pinned_store_, [this](CUdevice device) {
+    return PinnedArena::make(table(), device, driver().handles,
+                             tenant_->pinned_ahead.load(std::memory_order_relaxed));
+  });
 }
 
 std::uint64_t Lease::unused_store_bytes() noexcept {

@@ -160,6 +160,8 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // the memory comes from the driver, as in every private lease, where a free waits for no
   // neighbour.
   std::shared_ptr<MemoryStore> memory_store() noexcept;
+  // The same for its pinned memory.
+  std::shared_ptr<MemoryStore> pinned_store() noexcept;
   // Returns the bytes of device memory that its store keeps and that the tenant does not use.
   std::uint64_t unused_store_bytes() noexcept;
 
@@ -248,6 +250,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   void put_off_until_done(CUstream stream) noexcept;
   // See Ending::is_behind_device.
   bool ends_behind_device() const noexcept { return kind() == LeaseKind::private_own; }
+  template <typename MakePool>
+  std::shared_ptr<MemoryStore> find_store(std::shared_ptr<MemoryStore>& store,
+                                          MakePool&& make_pool) noexcept;
   static CUresult make_sibling(void* self, CUgreenCtx* green, CUcontext* context,
                                std::chrono::steady_clock::time_point since);
   static void report_full(void* self);
@@ -270,8 +275,8 @@ class Lease : public std::enable_shared_from_this<Lease> {
   std::atomic<bool> over_{false};
   std::shared_ptr<Borrowers> borrowers_ = std::make_shared<Borrowers>(0);
   const std::shared_ptr<HungWork> family_;
-  std::mutex store_mutex_;  // protects store_. No context ends while it is held
-  std::shared_ptr<MemoryStore> store_;
+  std::mutex store_mutex_;  // protects the stores. No context ends while it is held
+  std::shared_ptr<MemoryStore> store_, pinned_store_;
 };
 
 }  // namespace ctxbroker::detail

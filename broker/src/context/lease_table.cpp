@@ -80,6 +80,7 @@ std::shared_ptr<Lease> LeaseTable::get(const std::shared_ptr<const TenantIdentit
     made_one_.notify_all();
     throw;
   }
+  if (tenant->pinned_ahead.load(std::memory_order_relaxed) != 0) lease->pinned_store();
   lock.lock();
   leases_[key] = {lease};
   made_one_.notify_all();

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store of device memory for one tenant, which takes and frees memory there without waiting for
-// its neighbours.
+// A store of device memory or of pinned memory for one tenant, which takes and frees memory there
+// without waiting for its neighbours.
 //
 // The driver's cuMemFree waits until all work in the contexts that share the memory has ended, and
-// holds up new work there meanwhile. Both also affect the neighbours. The driver frees memory of a
-// pool in the order of a stream instead. So a tenant can have a pool that no other tenant uses, and
-// a free waits for the tenant's own work alone.
+// holds up new work there meanwhile. Its cuMemHostAlloc holds up all work of the process. All this
+// affects the neighbours. A store has a MemoryPool instead, which no other tenant uses, and a free
+// waits for the tenant's own work alone.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "context/memory_pool.hpp"
 #include "context/tenant_identity.hpp"
 #include "driver/driver_table.hpp"
 
@@ -51,16 +51,16 @@ class MemoryStore {
   struct Place {
     const DriverTable& driver;
     std::shared_ptr<const TenantIdentity> tenant;
-    CUcontext primary;         // the store takes memory there
+    CUcontext primary;  // the work that may use the memory is in it, and in its green contexts
     std::uint64_t generation;  // of the primary
-    CUdevice device;
-    int ordinal;  // of the device
+    int ordinal;               // of the device
     HungWork& family;
     Contexts contexts;  // of the lease
   };
 
-  // Returns null if the driver has no pools, or makes none in time.
-  static std::shared_ptr<MemoryStore> make(const Place& place) noexcept;
+  // Returns null if there is no pool, or if the driver is too old for a store. Throws
+  // std::bad_alloc.
+  static std::shared_ptr<MemoryStore> make(const Place& place, std::shared_ptr<MemoryPool> pool);
   // Makes no driver call: see `end_within`.
   ~MemoryStore() = default;
   MemoryStore(const MemoryStore&) = delete;
@@ -90,22 +90,22 @@ class MemoryStore {
     return give_back(address, bytes, record_work(), std::move(freed));
   }
   // Takes memory back that no work has used.
-  void give_back_unused(CUdeviceptr address) noexcept { free_now(address); }
+  void give_back_unused(CUdeviceptr address) noexcept { pool_->free(address); }
   // Frees memory that was given back and that no work uses any more.
   void free_what_is_done() noexcept;
   // Waits for the work behind memory that was given back, but not for late work.
   void wait_for_frees(Clock::time_point until) noexcept;
 
   // Gives another device access to all its memory. Peer access does this for the driver's memory.
-  CUresult open_to(CUdevice other) noexcept;
+  CUresult open_to(CUdevice other) noexcept { return pool_->open_to(other); }
 
   // Returns the bytes that the store keeps and that the tenant does not use.
   std::uint64_t unused() noexcept;
   // Waits for the work that the device has now. If it ends before `until`, gives unused memory back
-  // to the device. Returns whether some was given back.
+  // to the driver. Returns whether some was given back.
   bool trim(Clock::time_point until) noexcept;
   // Frees memory that no work uses any more. After 10 s without an allocation, it also gives unused
-  // memory back to the device.
+  // memory back to the driver.
   void poll() noexcept;
   // Adds the memory that waits for late work. Throws std::bad_alloc.
   void list_put_off(std::vector<PutOff>& list) const;
@@ -117,13 +117,19 @@ class MemoryStore {
   }
   std::uint64_t generation() const noexcept { return generation_; }
   CUcontext primary() const noexcept { return primary_; }
+  int device() const noexcept { return device_; }  // its ordinal
+  bool is_of_host() const noexcept { return pool_->is_of_host(); }
 
-  // Waits for the work that the device had at the first call, and destroys the pool. Memory that
-  // was taken from it and not given back stays valid until it is freed. Returns false if the work
-  // has not ended within the limit. The caller has the only reference to the store.
+  // Waits for the work that the device had at the first call, and ends the pool. Memory that was
+  // taken from a pool of the device and not given back stays valid until it is freed. Returns false
+  // if the work has not ended within the limit. The caller has the only reference to the store.
   bool end_within(std::chrono::milliseconds limit) noexcept;
+  // Forgets the work that was destroyed together with the store's primary context. With `is_last`,
+  // the caller has the only reference to the store: then this also ends the pool. Returns
+  // `is_last`.
+  bool end_lost(bool is_last) noexcept;
   // Makes the pool keep no freed memory, because the store stays until the process ends.
-  void keep_nothing() noexcept;
+  void keep_nothing() noexcept { pool_->keep_nothing(); }
 
  private:
   // Memory that work may still use.
@@ -134,7 +140,7 @@ class MemoryStore {
     std::function<void()> freed;
   };
 
-  explicit MemoryStore(const Place& place);
+  MemoryStore(const Place& place, std::shared_ptr<MemoryPool> pool);
   // The unused memory that can go once that work has ended, if nothing was freed meanwhile: work of
   // another lease may use memory that the tenant has lent and freed.
   struct Trim {
@@ -142,13 +148,9 @@ class MemoryStore {
     std::uint64_t frees = 0;
   };
 
-  CUresult open(CUdevice device) noexcept;
-  void close() noexcept;
-  bool keeps_unused() const noexcept;
+  std::deque<Waiting> take_all() noexcept;
   Trim begin_trim() noexcept;
   bool end_trim(Trim& trim, bool is_over) noexcept;
-  CUresult find_pitch_unit(std::uint64_t* unit) noexcept;
-  CUresult free_now(CUdeviceptr address) noexcept;
   CUresult record(CUcontext context, std::vector<CUevent>& events) noexcept;
   bool have_happened(const std::vector<CUevent>& events) const noexcept;
   bool is_over(const WorkBehind& work) const noexcept;
@@ -156,56 +158,23 @@ class MemoryStore {
   void keep(std::vector<CUevent>& events) noexcept;
   void record_unknown() noexcept;
   bool take_done(Waiting& done) noexcept;
-  std::uint64_t bytes(CUmemPool_attribute which) const noexcept;
 
   const DriverTable driver_;  // the broker's may end before the store
+  const std::shared_ptr<MemoryPool> pool_;
   const std::shared_ptr<const TenantIdentity> tenant_;
   const Contexts contexts_;
   CUcontext const primary_;
   const std::uint64_t generation_;
   const int device_;  // its ordinal
   const std::chrono::milliseconds limit_;
-  CUmemoryPool pool_ = nullptr;
-  CUstream stream_ = nullptr;  // in the primary; the pool allocates and frees in its order
-  std::atomic<std::uint64_t> pitch_unit_{0};  // 0: not known yet
   mutable std::mutex mutex_;
   std::deque<Waiting> waiting_;  // the oldest first
   std::size_t late_ = 0;         // how many of these wait for late work
-  std::uint64_t frees_ = 0;      // how many frees the pool has got
   std::vector<CUevent> events_;  // spare ones
   std::vector<CUevent> last_;    // behind the work that `end_within` waits for
   Clock::time_point last_use_ = Clock::now();
   std::mutex poll_mutex_;     // of trim_
   std::optional<Trim> trim_;  // that `poll` has begun
-};
-
-// The stores of one device. Any thread.
-//
-// `generation` is the present generation of the device's primary context. Stores of an earlier
-// generation were destroyed together with their primary context, and are left alone.
-class MemoryStores {
- public:
-  // Returns false if the store cannot give access to a device that is to have it. Throws
-  // std::bad_alloc.
-  bool add(const std::shared_ptr<MemoryStore>& store);
-  // Calls MemoryStore::open_to for all stores. Stores that are added later are opened, too.
-  CUresult open_to(CUdevice other, std::uint64_t generation) noexcept;
-  std::uint64_t unused(std::uint64_t generation) const noexcept;
-  // Calls MemoryStore::trim for all stores.
-  bool trim(std::chrono::milliseconds limit, std::uint64_t generation) noexcept;
-  // Calls MemoryStore::poll for all stores, and ends those that have no other owner any more.
-  void poll(std::uint64_t generation) noexcept;
-  void list_put_off(std::vector<PutOff>& list) const;
-  // Ends the stores that have no other owner. For each of them, it waits for the work on the
-  // device, but no longer than `limit`.
-  void end_all(std::chrono::milliseconds limit) noexcept;
-
- private:
-  std::vector<std::shared_ptr<MemoryStore>> of(std::uint64_t generation) const noexcept;
-
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<MemoryStore>> stores_;
-  std::vector<CUdevice> others_;  // the devices that have access
 };
 
 }  // namespace ctxbroker::detail

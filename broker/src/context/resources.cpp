@@ -6,6 +6,7 @@
 #include <atomic>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "context/failed_work.hpp"
@@ -100,16 +101,25 @@ DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64
       bytes, store);
 }
 
+namespace {
+
+// Calls take(). If there is too little memory, asks others to free some and tries again.
+template <typename Take>
+CUresult take_with_relief(const Lease& lease, Take&& take) noexcept {
+  const CUresult status = take();
+  return status == CUDA_ERROR_OUT_OF_MEMORY && lease.device().relieve() ? take() : status;
+}
+
+}  // namespace
+
 CUresult take_device_memory(Lease& lease, std::uint64_t bytes, CUdeviceptr* address,
                             std::shared_ptr<MemoryStore>* store) noexcept {
   // A store waits for its own stream, and a thread that captures may not wait.
   *store = OpenCaptures::all().is_open_here() ? nullptr : lease.memory_store();
-  const auto take = [&] {
+  return take_with_relief(lease, [&] {
     return *store != nullptr ? (*store)->allocate(address, bytes)
                              : lease.table().mem_alloc(address, bytes);
-  };
-  const CUresult status = take();
-  return status == CUDA_ERROR_OUT_OF_MEMORY && lease.device().relieve() ? take() : status;
+  });
 }
 
 namespace {
@@ -121,24 +131,43 @@ void tell_of_covered(const void* pages, std::uint64_t bytes, bool fresh) noexcep
   if (observer != nullptr) observer(pages, bytes, fresh);
 }
 
+// Makes pinned memory of the host by `make(handle*)`.
+template <typename Memory, typename Make, typename... Store>
+Memory pinned(const std::shared_ptr<Lease>& lease, const char* call, std::uint64_t bytes,
+              Make&& make, const Store&... store) {
+  try {
+    return made<Memory, void*>(lease, call,
+                               "a pinned host buffer of " + std::to_string(bytes) + " bytes",
+                               std::forward<Make>(make), bytes, store...);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::out_of_memory) throw;
+    // It is not the device that has no more memory.
+    throw Error(ErrorKind::out_of_host_memory, error.message(), error.origin());
+  }
+}
+
 template <typename Memory>
 Memory registered(const std::shared_ptr<Lease>& lease, void* pages, std::uint64_t bytes,
                   CUresult* status) {
-  try {
-    return made<Memory, void*>(
-        lease, "cuMemHostRegister_v2",
-        "a pinned host buffer of " + std::to_string(bytes) + " bytes",
-        [&](void** handle) {
-          *handle = pages;
-          *status = lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
-          return *status;
-        },
-        bytes);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::out_of_memory) throw;
-    // The pages are the host's: it is not the device that has no more memory.
-    throw Error(ErrorKind::out_of_host_memory, error.message(), error.origin());
-  }
+  return pinned<Memory>(lease, "cuMemHostRegister_v2", bytes, [&](void** handle) {
+    *handle = pages;
+    *status = lease->table().mem_host_register(pages, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    return *status;
+  });
+}
+
+PinnedMemory stored(const std::shared_ptr<Lease>& lease, const std::shared_ptr<MemoryStore>& store,
+                    std::uint64_t bytes) {
+  return pinned<PinnedMemory>(
+      lease, "cuMemCreate", bytes,
+      [&](void** handle) {
+        CUdeviceptr address = 0;
+        const CUresult status =
+            take_with_relief(*lease, [&] { return store->allocate(&address, bytes); });
+        *handle = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+        return status;
+      },
+      store);
 }
 
 // Pages that are kept for a while, so that the system gives others.
@@ -157,6 +186,9 @@ void observe_covered_memory(CoveredObserver observer) noexcept {
 }
 
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {
+  if (!OpenCaptures::all().is_open_here()) {
+    if (const auto store = lease->pinned_store()) return stored(lease, store, bytes);
+  }
   constexpr std::size_t most_tries = 256;
   Covered covered{{}, bytes};
   for (;;) {

@@ -30,7 +30,7 @@ class Owned {
  public:
   Owned() = default;
   // `bytes`: the size of the device memory or host memory that it takes. `store`: the store of the
-  // device memory; null: the driver.
+  // memory; null: it is the driver's, or pages that are registered.
   Owned(std::shared_ptr<Lease> lease, Handle handle, std::uint64_t bytes = 0,
         std::shared_ptr<MemoryStore> store = nullptr) noexcept
       : lease_(std::move(lease)), store_(std::move(store)), handle_(handle), bytes_(bytes) {
@@ -77,13 +77,12 @@ class Owned {
     if (handle == Handle{} || lease == nullptr) return true;
     try {
       const auto call = [lease, store, handle, bytes = bytes_] {
-        if constexpr (std::is_same_v<Handle, CUdeviceptr>) {
-          if (store != nullptr) return store->give_back(handle, bytes);
-        }
+        if (store != nullptr) return store->give_back(address_of(handle), bytes);
         return (lease->table().*how.call)(handle);
       };
-      const auto after = [lease, handle, bytes = bytes_](CUresult status) {
-        if (how.after != nullptr) how.after(handle, bytes, status);
+      const auto after = [lease, handle, bytes = bytes_,
+                          is_stored = store != nullptr](CUresult status) {
+        if (how.after != nullptr && !is_stored) how.after(handle, bytes, status);
         (lease->counters().*how.count).fetch_sub(1, std::memory_order_relaxed);
         lease->report_failed_end(how.what, status);
       };
@@ -101,6 +100,14 @@ class Owned {
   }
 
  private:
+  static CUdeviceptr address_of(Handle handle) noexcept {
+    if constexpr (std::is_pointer_v<Handle>) {
+      return reinterpret_cast<CUdeviceptr>(handle);
+    } else {
+      return handle;
+    }
+  }
+
   std::shared_ptr<Lease> lease_;
   std::shared_ptr<MemoryStore> store_;
   Handle handle_{};
@@ -152,10 +159,10 @@ DeviceMemory make_device_memory(const std::shared_ptr<Lease>& lease, std::uint64
 // from the driver. If device memory is short, asks others to free some and tries again.
 CUresult take_device_memory(Lease& lease, std::uint64_t bytes, CUdeviceptr* address,
                             std::shared_ptr<MemoryStore>* store) noexcept;
-// Page-locked host memory. The pages are the process's own and only registered with the lease's
-// context: when somebody destroys that context behind the broker's back, what the broker writes
-// there next still goes to memory of its own. Pages that somebody's forgotten registration covers
-// are passed over.
+// Page-locked host memory with any content, from the lease's store. Without a store, the pages are
+// the process's own and only registered with the lease's context. In both cases, what the broker
+// writes there still goes to memory of its own when somebody destroys the context behind the
+// broker's back. Pages that somebody's forgotten registration covers are passed over.
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes);
 // The same for pages of somebody else, who keeps them for longer. They may be shared memory.
 RegisteredMemory register_memory(const std::shared_ptr<Lease>& lease, void* pages,

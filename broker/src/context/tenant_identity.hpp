@@ -71,16 +71,21 @@ struct TenantIdentity {
   mutable std::atomic<GatedTenant*> gated{nullptr};  // what the gate knows of it, if it is in force
   mutable HungFamilies hung;
   mutable Budget memory;  // that the host API holds for it; without a limit
-  // The source of its device memory; never `automatic`. It is set before the tenant's first lease.
+  // The source of its memory; never `automatic`. It is set before the tenant's first lease.
   mutable std::atomic<MemorySource> memory_source{MemorySource::driver};
+  // Bytes of pinned memory that its store takes ahead of need.
+  mutable std::atomic<std::uint64_t> pinned_ahead{0};
   // Its code has asked for a handle for other processes, which memory of a pool does not have.
   mutable std::atomic<bool> shares_memory{false};
   mutable RealtimeCalls realtime;
 
-  // Returns whether its device memory comes from a pool of its own.
+  // Returns whether its pinned memory comes from a store of its own.
+  bool uses_pinned_store() const noexcept {
+    return memory_source.load(std::memory_order_relaxed) == MemorySource::pool;
+  }
+  // Returns whether its device memory does.
   bool uses_store() const noexcept {
-    return memory_source.load(std::memory_order_relaxed) == MemorySource::pool &&
-           !shares_memory.load(std::memory_order_relaxed);
+    return uses_pinned_store() && !shares_memory.load(std::memory_order_relaxed);
   }
 
   // One line to the host about this tenant. `topic` is static text. Never throws.

@@ -155,7 +155,8 @@ void UsedDevice::end_all() noexcept {
     if (spare.green != nullptr && !in_use()) continue;  // gone with the primary
     link_.report_failed_end("'s spare context could not be ended", destroy(link_, spare));
   }
-  if (in_use() && primary_.is_current(primary_.generation())) stores_.end_all(end_timeout_);
+  const std::uint64_t generation = primary_.generation();
+  stores_.end_all(end_timeout_, primary_.is_current(generation) ? generation : 0);
   if (keeps_primary_.load(std::memory_order_acquire)) return;  // under its shield
   if (in_use()) shield_.take_down();
   primary_.release();

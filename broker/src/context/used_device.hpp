@@ -19,7 +19,7 @@
 #include "context/device_access.hpp"
 #include "context/hung_work.hpp"
 #include "context/lease_context.hpp"
-#include "context/memory_store.hpp"
+#include "context/memory_stores.hpp"
 #include "context/multiprocessor_split.hpp"
 #include "context/primary_context.hpp"
 
@@ -104,7 +104,7 @@ class UsedDevice : private BusyTenants {
   // for memory. Returns true when some was freed, so that a failed allocation can be tried again.
   // In a real-time session, no module is unloaded.
   bool relieve() const noexcept;
-  // The stores of device memory of all tenants.
+  // The stores of all tenants: of device memory, and of pinned memory.
   MemoryStores& memory_stores() const noexcept { return stores_; }
   // Returns the bytes of device memory that they keep and that tenants do not use.
   std::uint64_t unused_of_stores() const noexcept { return stores_.unused(primary_.generation()); }

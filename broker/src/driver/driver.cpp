@@ -9,6 +9,7 @@
 #include "ctxbroker/error.hpp"
 #include "driver/driver_error.hpp"
 #include "driver/driver_file.hpp"
+#include "driver/host_location.hpp"
 #include "observe/enum_names.hpp"
 #include "process/environment.hpp"
 
@@ -77,6 +78,7 @@ DeviceInfo read_device(const Driver& driver, int ordinal) {
   };
   info.mps = has(CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
   info.memory_pools = has(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
+  info.pinned_pools = find_host_location(driver.table, driver.handles[ordinal]).has_value();
   return info;
 }
 

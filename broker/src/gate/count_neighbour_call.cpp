@@ -23,19 +23,36 @@ LeaseKind kind_of_place(GatedTenant& tenant, CUcontext context) noexcept {
 constexpr std::size_t allocates = realtime_call("cuMemAlloc");
 constexpr std::size_t allocates_rows = realtime_call("cuMemAllocPitch");
 constexpr std::size_t frees = realtime_call("cuMemFree");
+constexpr std::size_t allocates_pinned = realtime_call("cuMemHostAlloc");
+constexpr std::size_t allocates_plainly = realtime_call("cuMemAllocHost");
+constexpr std::size_t frees_pinned = realtime_call("cuMemFreeHost");
 
 // Returns whether the call is for memory of a tenant's store, which holds up no neighbour.
-bool is_of_store(GatedTenant& tenant, std::size_t call, CUdeviceptr memory) noexcept {
-  if (call == allocates || call == allocates_rows) return store_here(tenant) != nullptr;
-  return call == frees && find_stored(memory).has_value();
+bool is_of_store(GatedTenant& tenant, std::size_t call, CUdeviceptr memory,
+                 unsigned flags) noexcept {
+  switch (call) {
+    case allocates:
+    case allocates_rows:
+      return store_here(tenant) != nullptr;
+    case allocates_pinned:
+    case allocates_plainly:
+      return can_be_stored(flags) && store_here(tenant, Kind::host_memory) != nullptr;
+    case frees:
+      return find_stored(memory, Kind::memory).has_value();
+    case frees_pinned:
+      return find_stored(memory, Kind::host_memory).has_value();
+    default:
+      return false;
+  }
 }
 
 }  // namespace
 
-NeighbourCall::NeighbourCall(std::size_t call, CUcontext named, CUdeviceptr memory) noexcept {
+NeighbourCall::NeighbourCall(std::size_t call, CUcontext named, CUdeviceptr memory,
+                             unsigned flags) noexcept {
   const void* const from = thread_state.called_from;
   const Caller caller = calling();
-  if (caller.tenant != nullptr && !is_of_store(*caller.tenant, call, memory)) {
+  if (caller.tenant != nullptr && !is_of_store(*caller.tenant, call, memory, flags)) {
     CUcontext const context = named != nullptr ? named : current_context();
     const LeaseKind kind = kind_of_place(*caller.tenant, context);
     const TenantIdentity& tenant = caller.tenant->identity();

@@ -134,10 +134,10 @@ bool is_loaded_as(const std::string& path, const std::string& other) {
   return libraries[0] != nullptr && libraries[0] == libraries[1];
 }
 
-constexpr std::array groups{&primary_rules,        &context_rules, &handle_rules,   &peer_rules,
-                            &virtual_memory_rules, &pool_rules,    &object_rules,   &graph_rules,
-                            &graph_change_rules,   &capture_rules, &callback_rules, &use_rules,
-                            &interop_rules,        &wait_rules,    &process_rules};
+constexpr std::array groups{&primary_rules, &context_rules,        &handle_rules,  &pointer_rules,
+                            &peer_rules,    &virtual_memory_rules, &pool_rules,    &object_rules,
+                            &graph_rules,   &graph_change_rules,   &capture_rules, &callback_rules,
+                            &use_rules,     &interop_rules,        &wait_rules,    &process_rules};
 
 // One for the process, because it has one library with the driver's name. Null: nobody has looked.
 std::atomic<const GateLibrary*> looked_for{nullptr};

@@ -16,8 +16,9 @@ namespace ctxbroker::detail {
 class NeighbourCall {
  public:
   // `call`: its place in the table. `named`: the context that the call names; null: the current
-  // one. `memory`: the device memory in its first argument; 0: none.
-  [[gnu::cold]] NeighbourCall(std::size_t call, CUcontext named, CUdeviceptr memory) noexcept;
+  // one. `memory`: the memory in its first argument; 0: none. `flags`: those of cuMemHostAlloc.
+  [[gnu::cold]] NeighbourCall(std::size_t call, CUcontext named, CUdeviceptr memory,
+                              unsigned flags) noexcept;
   // Returns whether the tenant's policy refuses it.
   bool is_refused() const noexcept { return is_refused_; }
 
@@ -48,9 +49,18 @@ template <typename First = void*, typename... Rest>
 CUdeviceptr named_memory([[maybe_unused]] First first = {}, Rest...) noexcept {
   if constexpr (std::is_same_v<First, CUdeviceptr>) {
     return first;
+  } else if constexpr (std::is_same_v<First, void*>) {
+    return reinterpret_cast<CUdeviceptr>(first);
   } else {
     return 0;
   }
+}
+
+constexpr unsigned named_flags(void**, std::size_t, unsigned flags) noexcept {
+  return flags;
+}
+constexpr unsigned named_flags(...) noexcept {
+  return 0;
 }
 
 // Calls the rule of a driver function. Outside real-time sessions, this costs one load for the
@@ -62,7 +72,8 @@ CUresult call_beside_neighbours(CUresult (*rule)(Parameters...), Parameters... a
     const bool ends_nothing =
         realtime_calls[*call].answer == RealtimeAnswer::count && is_first_empty(arguments...);
     if (RealtimeSession::anywhere() && !ends_nothing) [[unlikely]] {
-      const NeighbourCall one(*call, named_context(arguments...), named_memory(arguments...));
+      const NeighbourCall one(*call, named_context(arguments...), named_memory(arguments...),
+                              named_flags(arguments...));
       return one.is_refused() ? CUDA_ERROR_NOT_PERMITTED : rule(arguments...);
     }
   }

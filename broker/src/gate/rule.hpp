@@ -115,6 +115,7 @@ constexpr RuleRow unguarded() {
 extern const std::span<const RuleRow> primary_rules;         // its state, and flags of contexts
 extern const std::span<const RuleRow> context_rules;         // current, create, destroy, limits
 extern const std::span<const RuleRow> handle_rules;          // which context something is of
+extern const std::span<const RuleRow> pointer_rules;         // questions about addresses
 extern const std::span<const RuleRow> peer_rules;            // access to other devices
 extern const std::span<const RuleRow> virtual_memory_rules;  // addresses, physical memory
 extern const std::span<const RuleRow> pool_rules;            // pools, and what comes of them

@@ -92,18 +92,18 @@ bool wait_for_streams(Lease& lease, Clock::time_point until) noexcept {
 
 }  // namespace
 
-std::shared_ptr<MemoryStore> store_here(GatedTenant& tenant) noexcept {
-  if (!tenant.identity().uses_store() || OpenCaptures::all().captures_here()) return nullptr;
+std::shared_ptr<MemoryStore> store_here(GatedTenant& tenant, Kind kind) noexcept {
+  if (!tenant.identity().uses_pinned_store() || OpenCaptures::all().captures_here()) return nullptr;
   CUcontext const here = current_context();
   const std::shared_ptr<Lease> lease = tenant.lease_meant(here);
   if (lease == nullptr || !lease->has_context(here)) return nullptr;
-  auto store = lease->memory_store();
+  auto store = kind == Kind::memory ? lease->memory_store() : lease->pinned_store();
   if (store != nullptr) store->free_what_is_done();  // so that it counts in no budget any more
   return store;
 }
 
 CUresult free_stored(GatedTenant& tenant, const Holding& held) noexcept {
-  const TimedWait wait(tenant, "cuMemFree");
+  const TimedWait wait(tenant, held.kind == Kind::memory ? "cuMemFree" : "cuMemFreeHost");
   MemoryStore& store = *held.store;
   const auto until = store.latest();
   WorkBehind work = store.record_work(tenant.has_own_green());
@@ -116,7 +116,7 @@ CUresult free_stored(GatedTenant& tenant, const Holding& held) noexcept {
   try {
     Holding counted = held;
     counted.store.reset();
-    status = store.give_back(held.handle, held.bytes, std::move(work),
+    status = store.give_back(held.handle, size_of(held), std::move(work),
                              [counted] { stop_counting(counted); });
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is held as before
   }
@@ -125,14 +125,19 @@ CUresult free_stored(GatedTenant& tenant, const Holding& held) noexcept {
 }
 
 CUresult free_left(const Holding& held) noexcept {
-  return held.store->give_back(held.handle, held.bytes, held.store->record_work(true));
+  return held.store->give_back(held.handle, size_of(held), held.store->record_work(true));
+}
+
+std::optional<Holding> find_stored(CUdeviceptr address, Kind kind) noexcept {
+  if (!any_gated_tenant()) return std::nullopt;
+  auto held = ledger().find_memory_at(address, kind);
+  if (held && held->store == nullptr) held.reset();
+  return held;
 }
 
 std::optional<Holding> find_stored(CUdeviceptr address) noexcept {
-  if (!any_gated_tenant()) return std::nullopt;
-  auto held = ledger().find_memory_at(address);
-  if (held && held->store == nullptr) held.reset();
-  return held;
+  auto held = find_stored(address, Kind::memory);
+  return held ? held : find_stored(address, Kind::host_memory);
 }
 
 void leave_store(GatedTenant& tenant, const char* function) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that a tenant's code gets from the tenant's store (see MemoryStore) and that looks
-// like the driver's memory.
+// Device memory and pinned memory that a tenant's code gets from the tenant's stores (see
+// MemoryStore) and that looks like the driver's memory.
 #pragma once
 
 #include <cuda.h>
@@ -14,9 +14,15 @@
 
 namespace ctxbroker::detail {
 
-// Returns the store for an allocation on the calling thread. Null: the memory comes from the
-// driver, for example while the thread captures.
-std::shared_ptr<MemoryStore> store_here(GatedTenant& tenant) noexcept;
+// Returns the store for an allocation on the calling thread. `kind` is Kind::memory or
+// Kind::host_memory. Null: the memory comes from the driver, for example while the thread captures.
+std::shared_ptr<MemoryStore> store_here(GatedTenant& tenant, Kind kind = Kind::memory) noexcept;
+
+// Returns whether cuMemHostAlloc's flags ask for nothing that memory of a store does not have. It
+// can be used from all devices, and it has device addresses.
+constexpr bool can_be_stored(unsigned flags = 0) noexcept {
+  return (flags & ~(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP)) == 0;
+}
 
 // Gives memory back to its store. Waits for the tenant's own work, but for no neighbour, and no
 // longer than the limit on waiting for work that may hang. The memory counts in the tenant's budget
@@ -27,10 +33,11 @@ CUresult free_stored(GatedTenant& tenant, const Holding& held) noexcept;
 CUresult free_left(const Holding& held) noexcept;
 
 // Returns the memory of any tenant's store that contains the address.
-std::optional<Holding> find_stored(CUdeviceptr address) noexcept;
+std::optional<Holding> find_stored(CUdeviceptr address, Kind kind) noexcept;
+std::optional<Holding> find_stored(CUdeviceptr address) noexcept;  // of either kind
 
-// Makes the tenant's memory come from the driver from now on, and writes a record. Call it when the
-// tenant's code wants a handle for other processes, which memory of a pool does not have.
+// Makes the tenant's device memory come from the driver from now on, and writes a record. Call it
+// when the tenant's code wants a handle for other processes, which memory of a pool does not have.
 void leave_store(GatedTenant& tenant, const char* function) noexcept;
 
 }  // namespace ctxbroker::detail

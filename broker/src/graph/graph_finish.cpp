@@ -66,7 +66,8 @@ void Graph::Impl::mark_in_flight(const std::vector<bool>& is_in_flight) noexcept
 void Graph::Impl::keep_memory_for(Index hung) noexcept {
   const Lease& lease = *nodes[hung].lease;
   const auto tell = [&](Lease& other) {
-    if (other.family() != lease.family() || other.memory_store() != nullptr) {
+    if (other.family() != lease.family() || other.memory_store() != nullptr ||
+        other.pinned_store() != nullptr) {
       other.tenant().hung.add(lease.device_ordinal(), lease.family());
     }
   };

@@ -23,7 +23,7 @@ CUresult end_made_in_lease(const Holding& holding) noexcept {
     case Kind::ipc_memory:
       return driver.ipc_close_mem_handle(holding.handle);
     default:
-      return holding.store != nullptr ? holding.store->give_back(holding.handle, holding.bytes)
+      return holding.store != nullptr ? holding.store->give_back(holding.handle, size_of(holding))
                                       : driver.mem_free(holding.handle);
   }
 }

@@ -118,6 +118,11 @@ struct Holding {
   std::shared_ptr<const Charge> charge{};
 };
 
+// Returns the size of memory, which is a device's or the host's.
+inline std::uint64_t size_of(const Holding& memory) noexcept {
+  return memory.bytes + memory.host_bytes;
+}
+
 // Returns where the thing lives. A green context has streams of its own. Other things made in it
 // belong to the primary context, which outlives the green one. Things of the device outlive both.
 Home home_of(const Holding& holding) noexcept;

@@ -99,13 +99,14 @@ std::optional<Holding> Ledger::find_around(Kind kind, std::uint64_t address,
   return is_it ? std::optional(one) : std::nullopt;
 }
 
-std::optional<Holding> Ledger::find_memory_at(std::uint64_t address) const noexcept {
+std::optional<Holding> Ledger::find_memory_at(std::uint64_t address, Kind kind) const noexcept {
   const std::lock_guard lock(mutex_);
-  auto range = entries_.upper_bound({Kind::memory, address});
+  auto range = entries_.upper_bound({kind, address});
   if (range == entries_.begin()) return std::nullopt;
   const Holding& one = (--range)->second;
-  const bool is_it = range->first.first == Kind::memory &&
-                     (address == one.handle || address - one.handle < one.bytes);
+  const std::uint64_t bytes = kind == Kind::memory ? one.bytes : one.host_bytes;
+  const bool is_it =
+      range->first.first == kind && (address == one.handle || address - one.handle < bytes);
   return is_it ? std::optional(one) : std::nullopt;
 }
 

@@ -40,8 +40,10 @@ class Ledger {
   // The mapping, or reservation, of that holder that contains the address.
   std::optional<Holding> find_around(Kind kind, std::uint64_t address,
                                      IfHeldBy holder = {}) const noexcept;
-  // The memory that contains the address, whoever holds it.
-  std::optional<Holding> find_memory_at(std::uint64_t address) const noexcept;
+  // The memory of that kind that contains the address, whoever holds it. `kind` is Kind::memory or
+  // Kind::host_memory.
+  std::optional<Holding> find_memory_at(std::uint64_t address,
+                                        Kind kind = Kind::memory) const noexcept;
   // A registration of host memory that covers a part of this range.
   std::optional<Holding> find_registration(std::uint64_t address,
                                            std::uint64_t bytes) const noexcept;

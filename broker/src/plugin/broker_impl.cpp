@@ -93,7 +93,8 @@ std::shared_ptr<TenantImpl> handle_with(std::shared_ptr<TenantImpl> handle,
   const TenantOptions none;
   const bool is_plain = options.lease == none.lease && !options.per_thread_streams &&
                         !options.unload_at_close && options.driver_memory_budget == 0 &&
-                        is_empty(options.driver_limits) && options.memory == none.memory;
+                        is_empty(options.driver_limits) && options.memory == none.memory &&
+                        options.pinned_ahead == 0;
   if (!is_plain) {
     const std::string& name = handle->identity()->name;
     throw Error(

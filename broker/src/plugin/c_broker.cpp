@@ -78,6 +78,7 @@ ctxb_status ctxb_broker_device(const ctxb_broker* broker, int32_t device, ctxb_d
     described.mps = one.mps ? 1 : 0;
     described.memory_bytes = one.memory_bytes;
     described.memory_pools = one.memory_pools ? 1 : 0;
+    described.pinned_pools = one.pinned_pools ? 1 : 0;
     give(info, described, "info is null, or its size is not sizeof(ctxb_device_info)");
   });
 }

@@ -175,6 +175,7 @@ TenantOptions read(const ctxb_tenant_options* options) {
   check_argument(given.memory <= CTXB_MEMORY_POOL,
                  "memory is not CTXB_MEMORY_AUTO, _DRIVER or _POOL");
   wanted.memory = static_cast<MemorySource>(given.memory);
+  wanted.pinned_ahead = given.pinned_ahead;
   wanted.driver_memory_budget = given.driver_memory_budget;
   wanted.driver_limits = {read_limit(given.pinned_memory_limit), read_limit(given.stream_limit),
                           read_limit(given.event_limit),         read_limit(given.graph_limit),

@@ -103,6 +103,19 @@ MemorySource memory_source(MemorySource by_host, const Policy& policy,
   return chosen == open ? default_memory_source : chosen;
 }
 
+std::uint64_t pinned_ahead(std::uint64_t by_host, const Policy& policy,
+                           const std::vector<std::string>& ids) {
+  if (by_host != 0) return by_host;
+  std::uint64_t largest = 0;
+  for (const std::string& id : ids) {
+    const PluginPolicy* own = find(policy, id);
+    const auto size =
+        own != nullptr && own->pinned_ahead ? own->pinned_ahead : policy.for_all.pinned_ahead;
+    largest = std::max(largest, size.value_or(0));
+  }
+  return largest;
+}
+
 bool refuses_in_realtime(const Policy& policy, const std::vector<std::string>& ids) {
   return std::any_of(ids.begin(), ids.end(), [&](const std::string& id) {
     const PluginPolicy* own = find(policy, id);

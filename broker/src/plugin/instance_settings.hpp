@@ -49,8 +49,8 @@ std::uint64_t driver_memory_budget(std::uint64_t by_host, const Policy& policy,
 std::uint64_t driver_limit(const LimitRow& row, const TenantOptions& options, const Policy& policy,
                            const std::vector<std::string>& ids);
 
-// The source of a tenant's device memory if neither the host nor the policy chooses. Some programs
-// share memory with other processes in ways that memory of a pool does not support.
+// The source of a tenant's memory if neither the host nor the policy chooses. Programs under
+// ctxb-run have the driver as theirs: see make_policy in ctxb-run.
 inline constexpr MemorySource default_memory_source = MemorySource::pool;
 
 // Returns the source of a tenant's device memory: never `automatic`. The host's choice comes first,
@@ -60,6 +60,10 @@ inline constexpr MemorySource default_memory_source = MemorySource::pool;
 MemorySource memory_source(MemorySource by_host, const Policy& policy,
                            const std::vector<std::string>& ids,
                            const std::vector<std::string>& sharing = {});
+// Returns the bytes of pinned memory that a tenant's store takes ahead of need. The host's own
+// number (0: none) comes first. If the entries of plug-ins differ, the largest counts.
+std::uint64_t pinned_ahead(std::uint64_t by_host, const Policy& policy,
+                           const std::vector<std::string>& ids);
 // Returns whether the policy refuses calls of a tenant's code that hold up its neighbours in a
 // real-time session. If the entries of plug-ins differ, it refuses them.
 bool refuses_in_realtime(const Policy& policy, const std::vector<std::string>& ids);

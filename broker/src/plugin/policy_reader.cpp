@@ -105,7 +105,17 @@ void read_memory(const Json& value, const Location& location, PluginPolicy& poli
   if (!policy.memory || policy.memory == MemorySource::automatic) {
     location.refuse(described(value) +
                     " is not a source of memory; allowed are \"driver\" (the driver's own "
-                    "allocations) and \"pool\" (a pool of the tenant's own)");
+                    "allocations) and \"pool\" (pools of the tenant's own)");
+  }
+}
+
+void read_pinned_ahead(const Json& value, const Location& location, PluginPolicy& policy) {
+  policy.pinned_ahead = whole_number(value, largest_budget);
+  if (!policy.pinned_ahead) {
+    location.refuse(described(value) +
+                    " is not a size of pinned memory; allowed is a whole number of bytes from 0 "
+                    "(none) to " +
+                    std::to_string(largest_budget));
   }
 }
 
@@ -135,13 +145,14 @@ void read_limits(const Json& value, const Location& location, PluginPolicy& poli
 }
 
 using PluginReader = void (*)(const Json&, const Location&, PluginPolicy&);
-constexpr std::array<std::pair<const char*, PluginReader>, 8> plugin_members{
+constexpr std::array<std::pair<const char*, PluginReader>, 9> plugin_members{
     {{"lease", read_lease},
      {"placement", read_placement},
      {"memory_budget", read_budget<&PluginPolicy::memory_budget>},
      {"driver_memory_budget", read_budget<&PluginPolicy::driver_memory_budget>},
      {"driver_limits", read_limits},
      {"memory", read_memory},
+     {"pinned_ahead", read_pinned_ahead},
      {"realtime", read_realtime},
      {"process", read_process}}};
 

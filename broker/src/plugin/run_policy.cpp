@@ -27,6 +27,7 @@ void add(PluginPolicy& own, const PluginPolicy& runs) {
   take_if_open(&PluginPolicy::realtime, own, runs);
   take_if_open(&PluginPolicy::process, own, runs);
   take_if_open(&PluginPolicy::memory, own, runs);
+  take_if_open(&PluginPolicy::pinned_ahead, own, runs);
   for (const auto limit :
        {&DriverLimits::pinned_memory, &DriverLimits::streams, &DriverLimits::events,
         &DriverLimits::graphs, &DriverLimits::modules, &DriverLimits::contexts}) {

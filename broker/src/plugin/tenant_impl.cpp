@@ -24,7 +24,9 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
       options_(std::move(options)),
       by_device_(static_cast<std::size_t>(device_count())) {
   if (identity_->id == host_tenant) {
-    identity_->memory_source = memory_source(options_.memory, {}, {});  // no policy applies to it
+    // No policy applies to it.
+    identity_->memory_source = memory_source(options_.memory, {}, {});
+    identity_->pinned_ahead = options_.pinned_ahead;
     return;
   }
   if (broker.gate().mode != GateMode::none) {
@@ -36,6 +38,7 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
 void TenantImpl::know_plugins(const std::vector<std::string>& ids,
                               const std::vector<std::string>& sharing) {
   identity_->memory_source = memory_source(options_.memory, broker_.policy(), ids, sharing);
+  identity_->pinned_ahead = pinned_ahead(options_.pinned_ahead, broker_.policy(), ids);
   identity_->realtime.set_refuses(refuses_in_realtime(broker_.policy(), ids));
   std::string not_kept;
   for (const LimitRow& row : limit_rows()) {

@@ -274,11 +274,12 @@ void GraphClient::open() {
     driver.reason = take_message(answer.at("reason").get<std::string>().c_str());
     std::vector<DeviceInfo> devices;
     for (const Json& one : answer.at("devices")) {
-      devices.push_back(
-          {whole<int>(one.at("ordinal")), take_message(one.at("name").get<std::string>().c_str()),
-           whole<int>(one.at("major")), whole<int>(one.at("minor")),
-           whole<int>(one.at("multiprocessors")), whole<std::uint64_t>(one.at("memory_bytes")),
-           one.at("mps").get<bool>(), one.at("memory_pools").get<bool>()});
+      devices.push_back({whole<int>(one.at("ordinal")),
+                         take_message(one.at("name").get<std::string>().c_str()),
+                         whole<int>(one.at("major")), whole<int>(one.at("minor")),
+                         whole<int>(one.at("multiprocessors")),
+                         whole<std::uint64_t>(one.at("memory_bytes")), one.at("mps").get<bool>(),
+                         one.at("memory_pools").get<bool>(), one.at("pinned_pools").get<bool>()});
     }
     if (devices.empty()) throw json::DocumentError("the worker has no device");
     driver_ = std::move(driver);

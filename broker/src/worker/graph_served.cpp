@@ -173,7 +173,8 @@ Json Served::open(std::uint64_t epoch, const Json& ask) {
                        {"multiprocessors", device.multiprocessors},
                        {"memory_bytes", device.memory_bytes},
                        {"mps", device.mps},
-                       {"memory_pools", device.memory_pools}});
+                       {"memory_pools", device.memory_pools},
+                       {"pinned_pools", device.pinned_pools}});
   }
   return {{"driver", to_string(driver.kind)},
           {"path", driver.path},

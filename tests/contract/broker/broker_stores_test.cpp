@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that the broker itself takes for a tenant. It comes from the tenant's pool, and a
-// release waits for no neighbour.
+// Device memory and pinned memory that the broker itself takes for a tenant. It comes from the
+// tenant's stores, and a release waits for no neighbour.
 #include <cuda.h>
 #include <gmock/gmock.h>
 
 #include <chrono>
 #include <optional>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
 #include "broker_fixture.hpp"
+#include "store_support.hpp"
 #include "support/child_process.hpp"
 #include "support/hung_kernel.hpp"
 #include "support/raw_driver.hpp"
+#include "support/software_controls.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -45,9 +46,7 @@ class BrokerStoresTest : public BrokerTest, public ::testing::WithParamInterface
   }
   void SetUp() override {
     raw.init();
-    int pools = 0;
-    raw.call("cuDeviceGetAttribute", &pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
-    if (pools == 0) GTEST_SKIP() << "the device has no memory pools";
+    if (!has_memory_pools(raw)) GTEST_SKIP() << "the device has no memory pools";
   }
   static MemorySource source() { return std::get<0>(GetParam()); }
   static LeaseKind kind() { return std::get<1>(GetParam()); }
@@ -61,26 +60,12 @@ class BrokerStoresTest : public BrokerTest, public ::testing::WithParamInterface
     instance.activate(test_sizes);
     return instance;
   }
-  bool is_of_a_pool(std::uint64_t address) const {
-    CUmemoryPool pool = nullptr;
-    EXPECT_EQ(raw.call("cuPointerGetAttribute", static_cast<void*>(&pool),
-                       CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, static_cast<CUdeviceptr>(address)),
-              CUDA_SUCCESS);
-    return pool != nullptr;
-  }
-  std::uint64_t memory_put_off() const {
-    std::uint64_t bytes = 0;
-    for (const PutOffMetrics& one : broker.metrics().put_off) {
-      if (one.what == "device memory") bytes += one.bytes;
-    }
-    return bytes;
-  }
-  void wait_until_nothing_is_put_off() const {
-    const auto latest = steady_clock::now() + std::chrono::seconds(20);
-    while (!broker.metrics().put_off.empty() && steady_clock::now() < latest) {
-      std::this_thread::sleep_for(milliseconds(10));
-    }
-    EXPECT_THAT(broker.metrics().put_off, IsEmpty());
+  bool is_of_a_pool(std::uint64_t address) const { return ctxbroker::is_of_a_pool(raw, address); }
+  bool has_arenas() const { return broker.devices().front().pinned_pools; }
+  std::uint64_t memory_put_off() const { return put_off(broker, "device memory").bytes; }
+  std::uint64_t pinned_put_off() const { return put_off(broker, "pinned host memory").count; }
+  void expect_that_nothing_is_put_off() const {
+    EXPECT_TRUE(comes_true([this] { return broker.metrics().put_off.empty(); }));
   }
 
   static constexpr milliseconds patience{400};
@@ -95,6 +80,22 @@ TEST_P(BrokerStoresTest, TenantsMemoryComesFromItsPoolUnlessItsLeaseIsPrivate) {
   Tenant tenant = open("tenant"), alone = open("alone", LeaseKind::private_own);
   EXPECT_EQ(is_of_a_pool(tenant.allocate(stored_mib)), is_pooled());
   EXPECT_FALSE(is_of_a_pool(alone.allocate(stored_mib))) << "no neighbour waits";
+}
+
+TEST_P(BrokerStoresTest, PinnedMemoryOfPluginsAndGraphsComesFromAnArena) {
+  if (!has_arenas()) GTEST_SKIP() << "the driver makes no host memory without addresses";
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device counts calls";
+  controls.start_counting();
+  {
+    PluginInstance plugin = twin();
+    Graph(broker, {&plugin}, test_sizes).process(pixel, pixel, {});
+  }
+  const std::uint64_t registered = controls.call_count("cuMemHostRegister_v2");
+  const std::uint64_t made = controls.call_count("cuMemCreate");
+  controls.stop_counting();
+  EXPECT_EQ(registered == 0, is_pooled());
+  EXPECT_EQ(made != 0, is_pooled());
 }
 
 TEST_P(BrokerStoresTest, MemoryCountsUntilItIsReleasedOrTheTenantCloses) {
@@ -174,7 +175,7 @@ TEST_P(BrokerStoresChildTest, DISABLED_ReleaseWaitsForNoNeighbour) {
     EXPECT_EQ(innocent.memory_bytes(), (rounds + 1) * stored_mib);
   }
   hung->let_go();
-  wait_until_nothing_is_put_off();
+  expect_that_nothing_is_put_off();
 }
 
 TEST_P(BrokerStoresChildTest, DISABLED_MemoryIsNotUsedAgainBeforeTheTenantsOwnWorkHasEnded) {
@@ -186,10 +187,10 @@ TEST_P(BrokerStoresChildTest, DISABLED_MemoryIsNotUsedAgainBeforeTheTenantsOwnWo
   EXPECT_TRUE(hung->is_held());
   EXPECT_EQ(memory_put_off(), is_pooled() ? 0 : stored_mib);
   hung->let_go();
-  wait_until_nothing_is_put_off();
+  expect_that_nothing_is_put_off();
 }
 
-// The modules and the pinned memory of both wait for the neighbour. Their device memory does not.
+// The modules of both wait for the neighbour. Their memory does not.
 TEST_P(BrokerStoresChildTest, DISABLED_MemoryOfPluginsAndGraphsWaitsForNoNeighbour) {
   Tenant guilty = open("guilty");
   PluginInstance scratch = active("scratch", kind());
@@ -198,18 +199,21 @@ TEST_P(BrokerStoresChildTest, DISABLED_MemoryOfPluginsAndGraphsWaitsForNoNeighbo
     graph.process(pixel, pixel, {});
     begin_endless_work(guilty);
   }
-  const std::uint64_t of_graph = memory_put_off();
+  const std::uint64_t of_graph = memory_put_off(), pinned_of_graph = pinned_put_off();
   scratch.deactivate();
-  const std::uint64_t of_both = memory_put_off();
+  const std::uint64_t of_both = memory_put_off(), pinned_of_both = pinned_put_off();
   EXPECT_TRUE(hung->is_held()) << "a call waited until the endless work was let go";
   if (is_pooled()) {
     EXPECT_EQ(of_both, 0U);
+    EXPECT_TRUE(pinned_of_both == 0 || !has_arenas());
   } else {
     EXPECT_GT(of_graph, 0U) << "a control";
     EXPECT_GT(of_both, of_graph) << "a control";
+    EXPECT_GT(pinned_of_graph, 0U) << "a control";
+    EXPECT_GT(pinned_of_both, pinned_of_graph) << "a control";
   }
   hung->let_go();
-  wait_until_nothing_is_put_off();
+  expect_that_nothing_is_put_off();
 }
 
 // The buffers belong to the first plug-in, and its own work has ended.
@@ -221,7 +225,7 @@ TEST_P(BrokerStoresChildTest, DISABLED_BuffersOfAGraphWaitForTheHungWorkOfAllIts
                 HasSubstr("lingers"));
   }
   EXPECT_GE(memory_put_off(), 64U * 64 * 16);
-  wait_until_nothing_is_put_off();
+  expect_that_nothing_is_put_off();
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, BrokerStoresChildTest, Combine(store_sources, store_kinds),

@@ -142,5 +142,167 @@ TEST_F(VirtualMemoryTest, CreateMapAndAccessRefuseBadRanges) {
   EXPECT_EQ(d.cuMemAddressFree(address, 2 * unit), CUDA_SUCCESS);
 }
 
+// ---- Host memory ----
+
+class MappedHostMemoryTest : public KernelTest {
+ protected:
+  void SetUp() override {
+    KernelTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    // The attributes' names are younger than the oldest headers.
+    const int node = attribute(134);
+    if (node >= 0 && attribute(141) == 1) {
+      properties.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, {node}};
+    } else if (attribute(145) == 1) {
+      properties.location = {CU_MEM_LOCATION_TYPE_HOST, {0}};
+    } else {
+      GTEST_SKIP() << "the driver makes no host memory without addresses";
+    }
+    ASSERT_EQ(d.cuMemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+              CUDA_SUCCESS);
+  }
+  int attribute(int which) const {
+    int value = -1;
+    d.cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(which), device);
+    return value;
+  }
+  // Maps one piece of memory after another.
+  CUdeviceptr map(std::size_t units = 1) const {
+    CUdeviceptr begin = 0;
+    EXPECT_EQ(d.cuMemAddressReserve(&begin, units * unit, 0, 0, 0), CUDA_SUCCESS);
+    for (std::size_t i = 0; i < units; ++i) {
+      CUmemGenericAllocationHandle memory = 0;
+      EXPECT_EQ(d.cuMemCreate(&memory, unit, &properties, 0), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuMemMap(begin + i * unit, unit, 0, memory, 0), CUDA_SUCCESS);
+      EXPECT_EQ(d.cuMemRelease(memory), CUDA_SUCCESS) << "the mapping keeps it";
+    }
+    const CUmemAccessDesc access[] = {
+        {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+        {{CU_MEM_LOCATION_TYPE_DEVICE, {device}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    EXPECT_EQ(d.cuMemSetAccess(begin, units * unit, access, 2), CUDA_SUCCESS);
+    return begin;
+  }
+  void unmap(CUdeviceptr begin, std::size_t units = 1) const {
+    EXPECT_EQ(d.cuMemUnmap(begin, units * unit), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemAddressFree(begin, units * unit), CUDA_SUCCESS);
+  }
+  static unsigned* words_at(CUdeviceptr address) {
+    return reinterpret_cast<unsigned*>(address);  // NOLINT(performance-no-int-to-ptr)
+  }
+  template <typename Value>
+  Value told(CUpointer_attribute which, CUdeviceptr address) const {
+    Value value{};
+    EXPECT_EQ(d.cuPointerGetAttribute(&value, which, address), CUDA_SUCCESS) << which;
+    return value;
+  }
+
+  CUmemAllocationProp properties = {};
+  std::size_t unit = 0;  // bytes
+};
+
+TEST_F(MappedHostMemoryTest, HostAndDeviceUseItAtOneAddress) {
+  const CUdeviceptr memory = map();
+  unsigned* const words = words_at(memory);
+  EXPECT_EQ(fill(memory, 11, 16, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(words[15], 11U);
+  EXPECT_EQ(d.cuMemsetD32_v2(memory, 12, 16), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(words[15], 12U);
+  CUdeviceptr on_device = 0;
+  unsigned read = 0;
+  ASSERT_EQ(d.cuMemAlloc_v2(&on_device, 64), CUDA_SUCCESS);
+  words[3] = 13;
+  EXPECT_EQ(d.cuMemcpyHtoD_v2(on_device, words, 64), CUDA_SUCCESS) << "in the host's place";
+  EXPECT_EQ(d.cuMemcpyDtoD_v2(memory + 64, on_device, 64), CUDA_SUCCESS) << "in the device's";
+  EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(words[16 + 3], 13U);
+  EXPECT_EQ(d.cuMemcpyDtoH_v2(&read, memory + 12, sizeof read), CUDA_SUCCESS);
+  EXPECT_EQ(read, 13U);
+  EXPECT_EQ(d.cuMemFree_v2(on_device), CUDA_SUCCESS);
+  unmap(memory);
+}
+
+TEST_F(MappedHostMemoryTest, MemsetDoesNotCrossFromOneMemoryToTheNext) {
+  const CUdeviceptr memory = map(2);
+  const CUdeviceptr seam = memory + unit;
+  EXPECT_EQ(d.cuMemsetD32_v2(seam - 64, 1, 32), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuMemsetD32_v2(seam - 64, 1, 16), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemsetD32_v2(seam, 1, 16), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS);
+  unmap(memory, 2);
+}
+
+TEST_F(MappedHostMemoryTest, LooksLikePinnedMemoryThatHasNoContext) {
+  const CUdeviceptr memory = map(), inside = memory + 4096;
+  EXPECT_EQ(told<CUcontext>(CU_POINTER_ATTRIBUTE_CONTEXT, inside), nullptr);
+  EXPECT_EQ(told<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside), unsigned(CU_MEMORYTYPE_HOST));
+  EXPECT_EQ(told<CUdeviceptr>(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, inside), inside);
+  EXPECT_EQ(told<CUdeviceptr>(CU_POINTER_ATTRIBUTE_HOST_POINTER, inside), inside);
+  EXPECT_EQ(told<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, inside), 0);
+  EXPECT_EQ(told<unsigned>(CU_POINTER_ATTRIBUTE_MAPPED, inside), 1U);
+  EXPECT_EQ(told<unsigned>(CU_POINTER_ATTRIBUTE_IS_MANAGED, inside), 0U);
+  EXPECT_EQ(told<CUmemoryPool>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, inside), nullptr);
+  EXPECT_EQ(told<unsigned>(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, inside),
+            unsigned(CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  unsigned flags = 0;
+  EXPECT_EQ(d.cuMemHostGetFlags(&flags, words_at(memory)), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  CUdeviceptr shown = 0;
+  EXPECT_EQ(d.cuMemHostGetDevicePointer_v2(&shown, words_at(inside), 0), CUDA_SUCCESS);
+  EXPECT_EQ(shown, memory) << "the beginning, also for a pointer into it";
+  unmap(memory);
+}
+
+TEST_F(MappedHostMemoryTest, CallsForOtherMemoryRefuseIt) {
+  const CUdeviceptr memory = map();
+  unsigned* const words = words_at(memory);
+  CUipcMemHandle handle{};
+  EXPECT_EQ(d.cuMemFreeHost(words), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuMemFree_v2(memory), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuMemHostRegister_v2(words, 4096, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuMemHostUnregister(words), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(d.cuIpcGetMemHandle(&handle, memory), CUDA_ERROR_INVALID_VALUE);
+  unmap(memory);
+}
+
+// The kernel does not end before the host lets it go, so a call that waits would wait for ever.
+TEST_F(MappedHostMemoryTest, MakingAndUnmappingItWaitsForNoKernel) {
+  CUstream stream = nullptr;
+  ASSERT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  Hold hold(function("hold"), stream);
+  unmap(map());
+  EXPECT_EQ(d.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+  hold.let_go();
+  EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+}
+
+TEST_F(MappedHostMemoryTest, OnlyHostMemoryGivesAccessToTheHost) {
+  CUmemAllocationProp on_device = properties;
+  on_device.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  CUmemGenericAllocationHandle memory = 0;
+  CUdeviceptr begin = 0;
+  ASSERT_EQ(d.cuMemCreate(&memory, unit, &on_device, 0), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemAddressReserve(&begin, unit, 0, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemMap(begin, unit, 0, memory, 0), CUDA_SUCCESS);
+  const CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  EXPECT_NE(d.cuMemSetAccess(begin, unit, &access, 1), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemRelease(memory), CUDA_SUCCESS);
+  unmap(begin);
+}
+
+TEST_F(MappedHostMemoryTest, PinnedMemoryForgetsThatItWasToBePortable) {
+  for (const unsigned asked : {0U, 1U, 2U, 3U, 4U, 7U}) {
+    void* pinned = nullptr;
+    unsigned flags = 0;
+    ASSERT_EQ(d.cuMemHostAlloc(&pinned, 64, asked), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemHostGetFlags(&flags, pinned), CUDA_SUCCESS);
+    EXPECT_EQ(flags, (asked & CU_MEMHOSTALLOC_WRITECOMBINED) | CU_MEMHOSTALLOC_DEVICEMAP);
+    EXPECT_EQ(d.cuMemFreeHost(pinned), CUDA_SUCCESS);
+  }
+}
+
 }  // namespace
 }  // namespace ctxbroker::test

@@ -326,7 +326,7 @@ TEST_F(LimitsTest, HostInCSetsLimits) {
     options.size = sizeof options;
     options.lease = CTXB_LEASE_SHARED;
     options.stream_limit = limit;
-    options.context_limit = 1;  // the last member: each has its place
+    options.context_limit = 1;  // the last limit: each has its place
     ctxb_tenant* tenant = nullptr;
     ctxb_guard guard;
     EXPECT_EQ(ctxb_tenant_open(c_broker, "streams", &options, &tenant), CTXB_OK);

@@ -6,13 +6,12 @@
 #include <array>
 #include <chrono>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "rules_fixture.hpp"
-#include "support/child_process.hpp"
+#include "store_support.hpp"
 #include "support/hung_kernel.hpp"
 #include "support/kernels.hpp"
 
@@ -20,7 +19,6 @@ namespace ctxbroker {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -34,24 +32,12 @@ CUresult give(CUdeviceptr address) {
   return driver_call("cuMemFree_v2", address);
 }
 
-template <typename Condition>
-bool comes_true(Condition&& holds) {
-  const auto until = steady_clock::now() + std::chrono::seconds(10);
-  while (!holds()) {
-    if (steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  return true;
-}
-
 // ---- The tenant's view ----
 
 class StoredMemoryTest : public RulesTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
   void SetUp() override {
-    int pools = 0;
-    raw.call("cuDeviceGetAttribute", &pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0);
-    if (pools == 0) GTEST_SKIP() << "the device has no memory pools";
+    if (!has_memory_pools(raw)) GTEST_SKIP() << "the device has no memory pools";
   }
   Tenant open_with(const char* name, MemorySource source, std::uint64_t budget = 0) {
     TenantOptions options{LeaseChoice(GetParam())};
@@ -59,13 +45,7 @@ class StoredMemoryTest : public RulesTest, public ::testing::WithParamInterface<
     options.driver_memory_budget = budget;
     return broker.open_tenant(name, options);
   }
-  bool is_of_a_pool(CUdeviceptr address) const {
-    CUmemoryPool pool = nullptr;
-    EXPECT_EQ(raw.call("cuPointerGetAttribute", static_cast<void*>(&pool),
-                       CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address),
-              CUDA_SUCCESS);
-    return pool != nullptr;
-  }
+  bool is_of_a_pool(CUdeviceptr address) const { return ctxbroker::is_of_a_pool(raw, address); }
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, StoredMemoryTest,
@@ -567,122 +547,6 @@ TEST_P(StoredMemoryPeersTest, AccessThatTheHostEnablesReachesIt) {
   write(tenant, first, 7);
   EXPECT_EQ(read(tenant, first), 7U);
 }
-
-// ---- Beside endless work ----
-
-struct BesideEndless {
-  MemorySource source;
-  bool is_own;  // the endless work is the tenant's own
-};
-class StoredMemoryBesideEndlessWork : public ::testing::TestWithParam<BesideEndless> {
- protected:
-  StoredMemoryBesideEndlessWork() : broker(Broker::open(options())) {}
-  static BrokerOptions options() {
-    BrokerOptions impatient;
-    impatient.end_timeout = timeout;
-    return impatient;
-  }
-  Tenant open(const char* name) {
-    TenantOptions options{LeaseChoice(LeaseKind::green)};
-    options.memory = GetParam().source;
-    return broker.open_tenant(name, options);
-  }
-  std::uint64_t bytes_put_off() {
-    std::uint64_t sum = 0;
-    for (const PutOffMetrics& one : broker.metrics().put_off) sum += one.bytes;
-    return sum;
-  }
-  std::uint64_t held_bytes(const std::string& tenant) {
-    for (const TenantMetrics& one : broker.metrics().tenants) {
-      if (one.name == tenant) return one.held_bytes;
-    }
-    return 0;
-  }
-  static constexpr milliseconds timeout{300};
-
-  Broker broker;
-  HungKernel hung;
-};
-
-TEST_P(StoredMemoryBesideEndlessWork, DISABLED_TakesAndFrees) {
-  hung.let_go_after(std::chrono::seconds(20));
-  Tenant guilty = open("guilty"), innocent = open("innocent");
-  Tenant& tenant = GetParam().is_own ? guilty : innocent;
-  CUdeviceptr used = 0;
-  tenant.run(0, [&] {
-    used = take(mib);
-    EXPECT_EQ(give(take(mib)), CUDA_SUCCESS);
-  });
-  guilty.run(0, [&] {
-    CUstream stream = nullptr;
-    ASSERT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
-    const CUfunction kernel = hung.load();
-    hung.launch(kernel, stream, hung.open());
-    ASSERT_EQ(driver_call("cuStreamSynchronize", stream), CUDA_SUCCESS);
-    hung.launch(kernel, stream, hung.held());
-  });
-  constexpr int rounds = 20;
-  std::set<CUdeviceptr> addresses;
-  const std::size_t free_before = hung.free_memory();
-  const auto begin = steady_clock::now();
-  tenant.run(0, [&] {
-    EXPECT_EQ(give(used), CUDA_SUCCESS);
-    for (int i = 0; i < rounds; ++i) {
-      const CUdeviceptr address = take(mib);
-      if (GetParam().is_own) {
-        EXPECT_NE(address, used) << "the endless kernel may use it";
-      }
-      addresses.insert(address);
-      EXPECT_EQ(give(address), CUDA_SUCCESS);
-    }
-  });
-  const auto took = steady_clock::now() - begin;
-  EXPECT_TRUE(hung.is_held()) << "a call waited until the endless work was let go";
-  const bool is_free = GetParam().source == MemorySource::pool && !GetParam().is_own;
-  if (is_free) {
-    EXPECT_LT(took, timeout) << "the first free already waited for the neighbour";
-    EXPECT_EQ(bytes_put_off(), 0U);
-    EXPECT_GE(hung.free_memory() + 4 * mib, free_before) << "the same memory is used again";
-  } else if (GetParam().source == MemorySource::driver) {
-    EXPECT_GE(bytes_put_off(), rounds * mib) << "the control: what is held grows";
-  } else {
-    EXPECT_GE(took, timeout) << "the first free waits for the tenant's own work";
-    EXPECT_LT(took, 4 * timeout) << "and the next ones do not";
-    EXPECT_EQ(addresses.size(), static_cast<std::size_t>(rounds));
-    EXPECT_EQ(bytes_put_off(), (rounds + 1) * mib);
-    EXPECT_EQ(held_bytes("guilty"), (rounds + 1) * mib) << "it counts in the budget";
-  }
-  hung.let_go();
-  if (GetParam().source == MemorySource::pool) {
-    EXPECT_TRUE(comes_true([&] {
-      broker.poll();
-      return bytes_put_off() == 0 && held_bytes("guilty") == 0;
-    }));
-  }
-  guilty.close();
-  innocent.close();
-}
-
-INSTANTIATE_TEST_SUITE_P(Cells, StoredMemoryBesideEndlessWork,
-                         ::testing::Values(BesideEndless{MemorySource::pool, false},
-                                           BesideEndless{MemorySource::driver, false},
-                                           BesideEndless{MemorySource::pool, true}),
-                         [](const auto& one) {
-                           return std::string(to_string(one.param.source)) +
-                                  (one.param.is_own ? "_own_work" : "_neighbours_work");
-                         });
-
-class StoredMemoryBesideEndlessWorkTest : public ::testing::TestWithParam<std::string> {};
-TEST_P(StoredMemoryBesideEndlessWorkTest, TakesAndFrees) {
-  const ChildResult child =
-      run_child("Cells/StoredMemoryBesideEndlessWork.DISABLED_TakesAndFrees/" + GetParam());
-  EXPECT_EQ(child.exit_code, 0) << child.output;
-  EXPECT_THAT(child.output, HasSubstr("[  PASSED  ] 1 test"));
-}
-INSTANTIATE_TEST_SUITE_P(Cells, StoredMemoryBesideEndlessWorkTest,
-                         ::testing::Values("pool_neighbours_work", "driver_neighbours_work",
-                                           "pool_own_work"),
-                         [](const auto& one) { return one.param; });
 
 }  // namespace
 }  // namespace ctxbroker

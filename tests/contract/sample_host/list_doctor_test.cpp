@@ -265,6 +265,7 @@ TEST_F(DoctorCommand, DoctorTellsDriverDevicesAndProtections) {
     if (protection["name"] == "memory") {
       ASSERT_EQ(protection["devices"].size(), doctor["devices"].size());
       EXPECT_EQ(protection["devices"][0]["pools"], doctor["devices"][0]["memory_pools"]);
+      EXPECT_EQ(protection["devices"][0]["pinned_pools"], doctor["devices"][0]["pinned_pools"]);
     }
   }
   EXPECT_THAT(protections, IsSupersetOf({"guards", "leases", "gate", "shield", "memory"}));

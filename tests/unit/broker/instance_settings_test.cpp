@@ -172,6 +172,18 @@ TEST(MemorySourceOrderTest, DescriptorComesAfterHostAndIdAndBeforeAll) {
   EXPECT_EQ(memory_source(pool, policy, plugins, sharing), pool);
 }
 
+TEST(PinnedAheadOrderTest, HostThenIdThenAllAndTheLargestOfALibrary) {
+  Policy policy;
+  EXPECT_EQ(pinned_ahead(0, policy, {"a.x"}), 0U);
+  policy.for_all.pinned_ahead = 100;
+  EXPECT_EQ(pinned_ahead(0, policy, {"a.x"}), 100U);
+  policy.by_id["a.x"].pinned_ahead = 0;
+  EXPECT_EQ(pinned_ahead(0, policy, {"a.x"}), 0U) << "said, not silent";
+  policy.by_id["a.y"].pinned_ahead = 50;
+  EXPECT_EQ(pinned_ahead(0, policy, {"a.x", "a.y"}), 50U);
+  EXPECT_EQ(pinned_ahead(7, policy, {"a.x", "a.y"}), 7U);
+}
+
 TEST(InstanceSettingsTest, LimitsAreTheHostsThenThePoliciesThenTheDefaults) {
   Policy policy;
   TenantOptions options;

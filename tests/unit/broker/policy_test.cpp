@@ -51,6 +51,7 @@ TEST(PolicyTest, EveryMemberIsRead) {
       "com.example.blur": {"lease": "green:16", "placement": 3, "memory_budget": 1073741824},
       "com.example.gain": {"lease": "private", "placement": "most-free-memory",
                            "driver_memory_budget": 1048576, "memory": "driver",
+                           "pinned_ahead": 4194304,
                            "realtime": "refuse",
                            "driver_limits": {"pinned_memory": 1, "streams": 2, "events": 3,
                                              "graphs": 4, "modules": 5, "contexts": 0}},
@@ -75,6 +76,8 @@ TEST(PolicyTest, EveryMemberIsRead) {
   EXPECT_FALSE(blur.driver_memory_budget);
   EXPECT_EQ(gain.memory, MemorySource::driver);
   EXPECT_FALSE(blur.memory);
+  EXPECT_EQ(gain.pinned_ahead, std::uint64_t{4} << 20U);
+  EXPECT_FALSE(blur.pinned_ahead);
   EXPECT_EQ(gain.realtime, RealtimePolicy::refuse);
   EXPECT_FALSE(blur.realtime);
   EXPECT_EQ(gain.driver_limits.pinned_memory, 1U);
@@ -236,6 +239,10 @@ const std::vector<Document> documents{
      for_all(R"("placement": "random")"),
      {"\"random\"", "\"round-robin\", \"most-free-memory\""}},
     {"placement_true", for_all(R"("placement": true)"), {"true is not a placement"}},
+    {"pinned_ahead_minus", for_all(R"("pinned_ahead": -1)"), {"$.for_all.pinned_ahead"}},
+    {"pinned_ahead_text",
+     for_all(R"("pinned_ahead": "1 MiB")"),
+     {"\"1 MiB\" is not a size of pinned memory"}},
     {"budget_minus", for_all(R"("memory_budget": -1)"), {"$.for_all.memory_budget"}},
     {"budget_half", for_all(R"("memory_budget": 0.5)"), {"a whole number of bytes"}},
     {"budget_text", for_all(R"("memory_budget": "1 GiB")"), {"\"1 GiB\" is not a memory budget"}},

@@ -3,7 +3,6 @@
 // from all of them, and on every thread.
 #include "context/guard.hpp"
 #include "gate/shown.hpp"
-#include "gate/stored_memory.hpp"
 #include "gate/use.hpp"
 
 namespace ctxbroker::detail {
@@ -90,47 +89,6 @@ struct TellsFlagsOfStream {
   }
 };
 
-using PointerAttribute =
-    DriverFunction<"cuPointerGetAttribute", CUresult(void*, CUpointer_attribute, CUdeviceptr)>;
-bool depends_on_caller(CUpointer_attribute which) noexcept {
-  return which == CU_POINTER_ATTRIBUTE_CONTEXT || which == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
-}
-
-// Shows memory of a tenant's store like the driver's memory: it has a context and no pool.
-void show_attribute(const Caller& caller, CUpointer_attribute which, void* out,
-                    CUdeviceptr address) noexcept {
-  const auto stored = find_stored(address);
-  if (which == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
-    if (stored) *static_cast<CUmemoryPool*>(out) = nullptr;
-    return;
-  }
-  auto* const context = static_cast<CUcontext*>(out);
-  *context = shown_to(caller, stored ? stored->store->primary() : *context);
-}
-
-CUresult pointer_attribute(void* out, CUpointer_attribute which, CUdeviceptr address) noexcept {
-  if (!depends_on_caller(which)) return PointerAttribute::call(out, which, address);
-  const Caller caller = enter_rule<PointerAttribute>();
-  const CUresult status = PointerAttribute::call(out, which, address);
-  if (status == CUDA_SUCCESS) show_attribute(caller, which, out, address);
-  return status;
-}
-
-using PointerAttributes =
-    DriverFunction<"cuPointerGetAttributes",
-                   CUresult(unsigned, CUpointer_attribute*, void**, CUdeviceptr)>;
-CUresult pointer_attributes(unsigned count, CUpointer_attribute* which, void** out,
-                            CUdeviceptr address) noexcept {
-  const CUresult status = PointerAttributes::call(count, which, out, address);
-  if (status != CUDA_SUCCESS) return status;
-  for (unsigned i = 0; i < count; ++i) {
-    if (!depends_on_caller(which[i])) continue;
-    const Caller caller = enter_rule<PointerAttributes>();
-    show_attribute(caller, which[i], out[i], address);
-  }
-  return status;
-}
-
 // Null: of the current context.
 using GetId = DriverFunction<"cuCtxGetId", CUresult(CUcontext, unsigned long long*)>;
 CUresult get_id(CUcontext context, unsigned long long* id) noexcept {
@@ -160,8 +118,6 @@ constexpr RuleRow handle_rows[] = {
     row<TellsFlagsOfStream<"cuStreamGetFlags">>(),
     row<TellsFlagsOfStream<"cuStreamGetFlags_ptsz", true>>(),
     rule<FromGreen, from_green>(),
-    rule<PointerAttribute, pointer_attribute>(),
-    rule<PointerAttributes, pointer_attributes>(),
     rule<GetId, get_id>(),
     rule<GetGreenId, get_green_id>(),
 };

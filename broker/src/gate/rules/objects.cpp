@@ -93,8 +93,19 @@ struct AllocatesPinned {
   static CUresult call(void** out, Size bytes, Flags... flags) noexcept {
     const Caller caller = enter_rule<Real>();
     if (caller.tenant == nullptr) return Real::call(out, bytes, flags...);
-    return make_held(*caller.tenant, Holding{.kind = Kind::host_memory, .host_bytes = bytes}, out,
-                     [&] { return Real::call(out, bytes, flags...); });
+    Holding holding{.kind = Kind::host_memory, .host_bytes = bytes};
+    if (out != nullptr && bytes != 0 && can_be_stored(flags...)) {
+      holding.store = store_here(*caller.tenant, Kind::host_memory);
+    }
+    holding.pooled = holding.store != nullptr;
+    MemoryStore* const store = holding.store.get();
+    return make_held(*caller.tenant, std::move(holding), out, [&] {
+      if (store == nullptr) return Real::call(out, bytes, flags...);
+      CUdeviceptr address = 0;
+      const CUresult status = store->allocate(&address, bytes);
+      if (status == CUDA_SUCCESS) *out = reinterpret_cast<void*>(address);
+      return status;
+    });
   }
 };
 
@@ -367,7 +378,7 @@ using GetIpcHandle = DriverFunction<"cuIpcGetMemHandle", CUresult(CUipcMemHandle
 CUresult get_ipc_handle(CUipcMemHandle* handle, Address address) noexcept {
   const Caller caller = enter_rule<GetIpcHandle>();
   const CUresult status = GetIpcHandle::call(handle, address);
-  if (status != CUDA_SUCCESS && caller.tenant != nullptr && find_stored(address)) {
+  if (status != CUDA_SUCCESS && caller.tenant != nullptr && find_stored(address, Kind::memory)) {
     leave_store(*caller.tenant, GetIpcHandle::symbol);
   }
   return status;

@@ -37,7 +37,7 @@ std::string sound_answer(std::uint32_t type) {
       return R"({"driver": "software", "path": "", "version": 13000, "reason": "",
                  "devices": [{"ordinal": 0, "name": "one", "major": 9, "minor": 0,
                               "multiprocessors": 1, "memory_bytes": 1, "mps": false,
-                              "memory_pools": true}]})";
+                              "memory_pools": true, "pinned_pools": true}]})";
     case graph_create:
       return R"({"path": "liar.so", "has_state": true, "plugins": [{
           "id": "com.example.test.liar", "name": "Liar", "vendor": "", "version": "1.0.0",

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pinned memory from an arena of the tenant's own. It looks like the driver's memory, and neither
+// an allocation nor a free holds up a neighbour.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rules_fixture.hpp"
+#include "store_support.hpp"
+#include "support/hung_kernel.hpp"
+
+namespace ctxbroker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+void* pin(std::size_t bytes, unsigned flags = 0) {
+  void* address = nullptr;
+  EXPECT_EQ(driver_call("cuMemHostAlloc", &address, bytes, flags), CUDA_SUCCESS);
+  return address;
+}
+CUresult unpin(void* address) {
+  return driver_call("cuMemFreeHost", address);
+}
+char* bytes_of(void* address) {
+  return static_cast<char*>(address);
+}
+CUdeviceptr on_device(const void* address) {
+  return reinterpret_cast<CUdeviceptr>(address);
+}
+
+class PinnedStoreTest : public RulesTest, public ::testing::WithParamInterface<LeaseKind> {
+ protected:
+  void SetUp() override {
+    if (!broker.devices().front().pinned_pools) {
+      GTEST_SKIP() << "the driver makes no host memory without addresses";
+    }
+  }
+  Tenant open_with(const char* name, MemorySource source, std::uint64_t limit = 0) {
+    TenantOptions options{LeaseChoice(GetParam())};
+    options.memory = source;
+    if (limit != 0) options.driver_limits.pinned_memory = limit;
+    return broker.open_tenant(name, options);
+  }
+  bool is_stored(const void* address) const { return is_of_an_arena(raw, address); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, PinnedStoreTest,
+                         ::testing::Values(LeaseKind::shared, LeaseKind::green),
+                         [](const auto& one) { return to_string(one.param); });
+
+TEST_P(PinnedStoreTest, MemoryComesFromAnArenaIfTheHostChoosesOne) {
+  Tenant pooled = open_with("pooled", MemorySource::pool);
+  Tenant plain = open_with("plain", MemorySource::driver);
+  TenantOptions apart{LeaseChoice(LeaseKind::private_own)};
+  apart.memory = MemorySource::pool;
+  Tenant alone = broker.open_tenant("alone", apart);
+  pooled.run(0, [&] {
+    for (const unsigned flags : {0U, 1U, 2U, 3U}) EXPECT_TRUE(is_stored(pin(mib, flags))) << flags;
+    EXPECT_FALSE(is_stored(pin(mib, CU_MEMHOSTALLOC_WRITECOMBINED)));
+    void* plainly = nullptr;
+    EXPECT_EQ(driver_call("cuMemAllocHost_v2", &plainly, mib), CUDA_SUCCESS);
+    EXPECT_TRUE(is_stored(plainly));
+  });
+  plain.run(0, [&] { EXPECT_FALSE(is_stored(pin(mib))); });
+  alone.run(0, [&] { EXPECT_FALSE(is_stored(pin(mib))); });
+}
+
+// Returns all that the driver reports about pinned memory, by inner pointers too.
+std::vector<std::string> told_of(void* memory, std::size_t bytes) {
+  std::vector<std::string> all;
+  const auto tell = [&](const char* what, CUresult status, std::uint64_t value) {
+    all.push_back(std::string(what) + ": " + std::to_string(status) + " " +
+                  (status == CUDA_SUCCESS ? std::to_string(value) : ""));
+  };
+  const CUdeviceptr begin = on_device(memory);
+  for (const std::size_t offset : {std::size_t{0}, bytes / 2, bytes - 1}) {
+    const CUdeviceptr inside = begin + offset;
+    void* const pointer = bytes_of(memory) + offset;
+    const auto ask = [&](CUpointer_attribute which, std::uint64_t but = 0) {
+      std::uint64_t value = 0, again = 0;
+      const CUresult status =
+          driver_call("cuPointerGetAttribute", static_cast<void*>(&value), which, inside);
+      tell(("attribute " + std::to_string(which)).c_str(), status, value - but);
+      void* out = &again;
+      CUpointer_attribute asked = which;
+      if (driver_call("cuPointerGetAttributes", 1U, &asked, &out, inside) == CUDA_SUCCESS &&
+          status == CUDA_SUCCESS) {
+        EXPECT_EQ(again, value) << which;
+      }
+    };
+    ask(CU_POINTER_ATTRIBUTE_CONTEXT, reinterpret_cast<std::uint64_t>(current()));
+    ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+    ask(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, begin);
+    ask(CU_POINTER_ATTRIBUTE_HOST_POINTER, begin);
+    ask(CU_POINTER_ATTRIBUTE_IS_MANAGED);
+    ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+    ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+    ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
+    ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, begin);
+    ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE);
+    ask(CU_POINTER_ATTRIBUTE_MAPPED);
+    ask(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES);
+    ask(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS);
+    ask(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE);
+    ask(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, begin);
+    ask(CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
+    CUdeviceptr start = 0, shown = 0, *const nowhere = nullptr;
+    std::size_t size = 0, *const no_size = nullptr;
+    unsigned flags = 0, *const no_flags = nullptr;
+    CUresult status = driver_call("cuMemGetAddressRange_v2", &start, &size, inside);
+    tell("range's start", status, start - begin);
+    tell("range's size", status, size);
+    start = size = 0;
+    tell("start alone", driver_call("cuMemGetAddressRange_v2", &start, no_size, inside),
+         start - begin);
+    tell("size alone", driver_call("cuMemGetAddressRange_v2", nowhere, &size, inside), size);
+    status = driver_call("cuMemHostGetDevicePointer_v2", &shown, pointer, 0U);
+    tell("device pointer", status, shown - begin);
+    tell("device pointer with flags",
+         driver_call("cuMemHostGetDevicePointer_v2", &shown, pointer, 1U), 0);
+    tell("device pointer nowhere",
+         driver_call("cuMemHostGetDevicePointer_v2", nowhere, pointer, 0U), 0);
+    status = driver_call("cuMemHostGetFlags", &flags, pointer);
+    tell("flags", status, flags);
+    tell("flags nowhere", driver_call("cuMemHostGetFlags", no_flags, pointer), 0);
+  }
+  return all;
+}
+
+TEST_P(PinnedStoreTest, MemoryLooksLikeTheDrivers) {
+  constexpr std::size_t sizes[] = {1, 4096, 100'000, mib, 3 * mib + 1};
+  for (const std::size_t bytes : sizes) {
+    for (const unsigned flags : {0U, 1U, 2U, 3U}) {
+      std::vector<std::string> answers[2];
+      for (const MemorySource source : {MemorySource::driver, MemorySource::pool}) {
+        Tenant tenant = open_with("looks", source);
+        tenant.run(0, [&] {
+          const bool is_pooled = source == MemorySource::pool;
+          void* const memory = pin(bytes, flags);
+          EXPECT_EQ(on_device(memory) % 512, 0U);
+          EXPECT_EQ(is_stored(memory), is_pooled);
+          answers[is_pooled ? 1 : 0] = told_of(memory, bytes);
+          EXPECT_EQ(unpin(memory), CUDA_SUCCESS);
+        });
+      }
+      EXPECT_EQ(answers[1], answers[0]) << bytes << ", flags " << flags;
+    }
+  }
+}
+
+TEST_P(PinnedStoreTest, HostSeesTheSameAnswers) {
+  Tenant tenant = open_with("tenant", MemorySource::pool);
+  void* const memory = tenant.run(0, [] { return pin(1000); });
+  CUcontext const primary = raw.retain_primary(0);
+  {
+    const Entered entered(raw, primary);
+    CUdeviceptr start = 0;
+    std::size_t size = 0;
+    unsigned flags = 0;
+    EXPECT_EQ(driver_call("cuMemGetAddressRange_v2", &start, &size, on_device(memory) + 10),
+              CUDA_SUCCESS);
+    EXPECT_EQ(start, on_device(memory));
+    EXPECT_EQ(size, 1000U);
+    EXPECT_EQ(driver_call("cuMemHostGetFlags", &flags, memory), CUDA_SUCCESS);
+    EXPECT_EQ(flags, unsigned(CU_MEMHOSTALLOC_DEVICEMAP));
+    EXPECT_EQ(unpin(memory), CUDA_SUCCESS) << "the host is not held back";
+  }
+  raw.call("cuDevicePrimaryCtxRelease_v2", 0);
+  EXPECT_EQ(held(tenant, "pinned host memory").count, 0U);
+}
+
+TEST_P(PinnedStoreTest, WrongCallsAreAnsweredAsForTheDriversOwn) {
+  std::vector<CUresult> answers[2];
+  std::uint64_t strikes[2] = {};
+  for (const MemorySource source : {MemorySource::driver, MemorySource::pool}) {
+    const int row = source == MemorySource::pool ? 1 : 0;
+    Tenant tenant = open_with("wrong", source), neighbour = open_with("neighbour", source);
+    std::vector<CUresult>& all = answers[row];
+    void* const theirs = neighbour.run(0, [&] { return pin(mib); });
+    tenant.run(0, [&] {
+      void* const address = pin(mib);
+      void** const nowhere = nullptr;
+      void* const nothing = nullptr;
+      CUipcMemHandle handle{};
+      all.push_back(driver_call("cuMemHostAlloc", nowhere, mib, 0U));
+      all.push_back(driver_call("cuMemAllocHost_v2", nowhere, mib));
+      void* none = address;
+      all.push_back(driver_call("cuMemHostAlloc", &none, std::size_t{0}, 0U));
+      EXPECT_EQ(none, nullptr);
+      all.push_back(driver_call("cuMemHostAlloc", &none, mib, 8U));
+      all.push_back(driver_call("cuMemFree_v2", on_device(address)));
+      all.push_back(driver_call("cuMemHostRegister_v2", address, std::size_t{4096}, 0U));
+      all.push_back(driver_call("cuMemHostUnregister", address));
+      all.push_back(driver_call("cuIpcGetMemHandle", &handle, on_device(address)));
+      all.push_back(unpin(bytes_of(address) + 512));
+      all.push_back(unpin(address));
+      all.push_back(unpin(address));
+      all.push_back(unpin(theirs));
+      all.push_back(unpin(nothing));
+    });
+    strikes[row] = tenant.strikes();
+  }
+  EXPECT_EQ(answers[1], answers[0]);
+  EXPECT_EQ(strikes[1], strikes[0]);
+}
+
+TEST_P(PinnedStoreTest, SizeThatDoesNotFitIsOutOfMemory) {
+  Tenant tenant = open_with("large", MemorySource::pool, std::uint64_t{1} << 60);
+  tenant.run(0, [&] {
+    void* address = nullptr;
+    EXPECT_EQ(driver_call("cuMemHostAlloc", &address, std::size_t{1} << 50, 0U),
+              CUDA_ERROR_OUT_OF_MEMORY);
+  });
+}
+
+// The source of its device memory changes then. Pinned memory has no such handles anyway.
+TEST_P(PinnedStoreTest, ProgramThatAsksForAnIpcHandleKeepsItsArena) {
+  Tenant tenant = open_with("shares", MemorySource::pool);
+  tenant.run(0, [&] {
+    CUipcMemHandle handle{};
+    CUdeviceptr address = 0;
+    EXPECT_EQ(driver_call("cuMemAlloc_v2", &address, mib), CUDA_SUCCESS);
+    EXPECT_NE(driver_call("cuIpcGetMemHandle", &handle, address), CUDA_SUCCESS);
+    EXPECT_TRUE(is_stored(pin(mib)));
+  });
+}
+
+TEST_P(PinnedStoreTest, MemoryCountsInTheLimitUntilItIsFreed) {
+  Tenant tenant = open_with("poor", MemorySource::pool, 4 * mib);
+  tenant.run(0, [&] {
+    void* more = nullptr;
+    void* const address = pin(3 * mib);
+    EXPECT_EQ(driver_call("cuMemHostAlloc", &more, 2 * mib, 0U), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(held(tenant, "pinned host memory").count, 1U);
+    EXPECT_EQ(unpin(address), CUDA_SUCCESS);
+    EXPECT_EQ(held(tenant, "pinned host memory").count, 0U);
+    pin(4 * mib);
+  });
+}
+
+TEST_P(PinnedStoreTest, CopiesAndMemsetsWorkInBothPlaces) {
+  Tenant tenant = open_with("copies", MemorySource::pool);
+  tenant.run(0, [&] {
+    constexpr std::size_t bytes = 3 * mib;
+    char* const from = bytes_of(pin(bytes));
+    char* const to = bytes_of(pin(bytes));
+    CUdeviceptr between = 0;
+    ASSERT_EQ(driver_call("cuMemAlloc_v2", &between, bytes), CUDA_SUCCESS);
+    for (std::size_t i = 0; i < bytes; ++i) from[i] = static_cast<char>(i * 7);
+    const auto* const source = static_cast<const void*>(from);
+    EXPECT_EQ(driver_call("cuMemcpyHtoD_v2", between, source, bytes), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuMemcpyDtoH_v2", static_cast<void*>(to), between, bytes), CUDA_SUCCESS);
+    EXPECT_EQ(std::memcmp(from, to, bytes), 0);
+    EXPECT_EQ(driver_call("cuMemsetD8_v2", on_device(to), static_cast<unsigned char>(5), bytes),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuMemcpyDtoD_v2", between, on_device(to), bytes), CUDA_SUCCESS)
+        << "in the device's place";
+    char word[8] = {};
+    EXPECT_EQ(driver_call("cuMemcpyDtoH_v2", static_cast<void*>(word), on_device(to) + bytes - 8,
+                          sizeof word),
+              CUDA_SUCCESS);
+    EXPECT_EQ(word[7], 5);
+    EXPECT_EQ(driver_call("cuMemFree_v2", between), CUDA_SUCCESS);
+  });
+}
+
+TEST_P(PinnedStoreTest, BlocksOfManySizesDoNotOverlap) {
+  Tenant tenant = open_with("random", MemorySource::pool);
+  tenant.run(0, [&] {
+    struct Block {
+      char* address;
+      std::size_t bytes;
+      char pattern;
+    };
+    std::mt19937 random(20);
+    std::deque<Block> blocks;
+    const auto free_first = [&] {
+      const Block one = blocks.front();
+      blocks.pop_front();
+      const bool is_whole = std::all_of(one.address, one.address + one.bytes,
+                                        [&](char byte) { return byte == one.pattern; });
+      EXPECT_TRUE(is_whole) << one.bytes;
+      EXPECT_EQ(unpin(one.address), CUDA_SUCCESS);
+    };
+    for (int i = 0; i < 600; ++i) {
+      const std::size_t most = i % 40 == 0 ? 5 * mib : i % 3 == 0 ? 200'000 : 3000;
+      const std::size_t bytes = 1 + random() % most;
+      Block one{bytes_of(pin(bytes)), bytes, static_cast<char>(i)};
+      std::memset(one.address, one.pattern, one.bytes);
+      blocks.push_back(one);
+      if (i % 7 == 0) std::shuffle(blocks.begin(), blocks.end(), random);
+      if (blocks.size() > 60) free_first();
+    }
+    while (!blocks.empty()) free_first();
+  });
+  EXPECT_EQ(held(tenant, "pinned host memory").count, 0U);
+}
+
+// What the arena knows of its blocks lies elsewhere.
+TEST_P(PinnedStoreTest, CodeThatWritesBeyondItsBlockDoesNotBreakTheArena) {
+  Tenant tenant = open_with("overruns", MemorySource::pool);
+  tenant.run(0, [&] {
+    std::vector<void*> blocks(8);
+    for (void*& one : blocks) one = pin(100);
+    void* const first = *std::min_element(blocks.begin(), blocks.end());
+    std::memset(first, 0xff, 8 * 512);
+    for (void* const one : blocks) EXPECT_EQ(unpin(one), CUDA_SUCCESS);
+    for (void*& one : blocks) one = pin(1000);
+    std::sort(blocks.begin(), blocks.end());
+    for (std::size_t i = 1; i < blocks.size(); ++i) {
+      EXPECT_GE(bytes_of(blocks[i]) - bytes_of(blocks[i - 1]), 1000);
+    }
+    for (void* const one : blocks) EXPECT_EQ(unpin(one), CUDA_SUCCESS);
+  });
+}
+
+TEST_P(PinnedStoreTest, FreedMemoryGoesToATenantThatNeedsIt) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device can be told to fail";
+  Tenant tenant = open_with("keeps", MemorySource::pool);
+  Tenant other = open_with("needs", MemorySource::pool);
+  void* const kept = tenant.run(0, [] {
+    void* const large = pin(8 * mib);
+    EXPECT_EQ(unpin(large), CUDA_SUCCESS);
+    return large;
+  });
+  EXPECT_TRUE(is_known(raw, kept)) << "the tenant's arena keeps it";
+  ASSERT_EQ(controls.fail_call("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
+  other.run(0, [&] { EXPECT_EQ(unpin(pin(3 * mib)), CUDA_SUCCESS); });
+  EXPECT_FALSE(is_known(raw, kept));
+  ASSERT_EQ(controls.fail_call("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
+  other.run(0, [&] {
+    void* address = nullptr;
+    EXPECT_EQ(driver_call("cuMemHostAlloc", &address, 64 * mib, 0U), CUDA_SUCCESS)
+        << "the other's own free memory was given back";
+  });
+}
+
+TEST_P(PinnedStoreTest, MemoryThatIsTakenAheadServesAllocationsThatFit) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "only the software device counts calls";
+  for (const std::uint64_t ahead : {std::uint64_t{0}, std::uint64_t{16 * mib}}) {
+    TenantOptions options{LeaseChoice(GetParam())};
+    options.memory = MemorySource::pool;
+    options.pinned_ahead = ahead;
+    Tenant tenant = broker.open_tenant("ahead", options);
+    tenant.run(0, [&] {
+      controls.start_counting();
+      void* const large = pin(10 * mib);
+      void* const small = pin(100);
+      const std::uint64_t grown = controls.call_count("cuMemCreate");
+      controls.stop_counting();
+      EXPECT_EQ(grown, ahead == 0 ? 2U : 0U);
+      EXPECT_EQ(unpin(large), CUDA_SUCCESS);
+      EXPECT_EQ(unpin(small), CUDA_SUCCESS);
+    });
+  }
+}
+
+TEST_P(PinnedStoreTest, MemoryIsGivenBackWhenTheTenantCloses) {
+  for (const bool loses_its_lease : {false, true}) {
+    Tenant tenant = open_with("leaks", MemorySource::pool);
+    void* const large = tenant.run(0, [] { return pin(8 * mib); });
+    void* const small = tenant.run(0, [] { return pin(100); });
+    if (loses_its_lease) {
+      lose_lease(tenant);
+      tenant.run(0, [&] { EXPECT_EQ(unpin(pin(mib)), CUDA_SUCCESS) << "in the next lease"; });
+    }
+    EXPECT_TRUE(is_known(raw, large));
+    tenant.close();
+    EXPECT_TRUE(comes_true([&] {
+      broker.poll();
+      return !is_known(raw, large) && !is_known(raw, small);
+    })) << loses_its_lease;
+  }
+  EXPECT_THAT(said(),
+              Contains(HasSubstr("gave back what the tenant left: 2 x pinned host memory")));
+  EXPECT_THAT(said(), Not(Contains(HasSubstr("could not be given back"))));
+}
+
+TEST_P(PinnedStoreTest, MemoryOfALostLeaseIsFreedInTheNextOne) {
+  Tenant tenant = open_with("loses", MemorySource::pool);
+  void* const address = tenant.run(0, [&] { return pin(mib); });
+  lose_lease(tenant);
+  tenant.run(0, [&] {
+    EXPECT_EQ(driver_call("cuMemsetD8_v2", on_device(address), static_cast<unsigned char>(1), mib),
+              CUDA_SUCCESS);
+    EXPECT_EQ(unpin(address), CUDA_SUCCESS);
+    EXPECT_EQ(unpin(pin(mib)), CUDA_SUCCESS);
+  });
+  EXPECT_EQ(tenant.strikes(), 0U);
+  EXPECT_EQ(held(tenant, "pinned host memory").count, 0U);
+}
+
+// The gate absorbs the reset, and so the memory stays, as the driver's does.
+TEST_P(PinnedStoreTest, MemoryStaysWhenTheTenantResetsTheDevice) {
+  for (const MemorySource source : {MemorySource::driver, MemorySource::pool}) {
+    Tenant tenant = open_with("resets", source);
+    tenant.run(0, [&] {
+      void* const address = pin(mib);
+      EXPECT_EQ(driver_call("cuDevicePrimaryCtxReset_v2", 0), CUDA_SUCCESS);
+      std::memset(address, 1, mib);
+      EXPECT_EQ(unpin(address), CUDA_SUCCESS) << to_string(source);
+    });
+  }
+}
+
+// A free answers as for the driver's memory, which the driver has freed. The arena's memory is
+// still there then, so that code which has not noticed the loss does not crash.
+TEST_P(PinnedStoreTest, MemoryOfADestroyedPrimaryContextIsGivenBackLater) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls || GetParam() != LeaseKind::shared) {
+    GTEST_SKIP() << "a shielded primary is destroyed on the software device alone";
+  }
+  std::vector<CUresult> answers[2];
+  for (const MemorySource source : {MemorySource::driver, MemorySource::pool}) {
+    const bool is_pooled = source == MemorySource::pool;
+    Tenant tenant = open_with("loses", source);
+    void* const address = tenant.run(0, [] { return pin(mib); });
+    {
+      const Entered entered(raw, tenant.lease().context);
+      ASSERT_EQ(controls.fail_call("cuCtxSynchronize", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED), 0);
+      EXPECT_EQ(raw.synchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    EXPECT_EQ(tenant.report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED), LeaseState::lost);
+    if (is_pooled) std::memset(address, 1, mib);
+    tenant.run(0, [&] { answers[is_pooled ? 1 : 0] = {unpin(address), unpin(pin(mib))}; });
+    tenant.close();
+    EXPECT_TRUE(comes_true([&] {
+      broker.poll();
+      return !is_known(raw, address);
+    })) << to_string(source);
+  }
+  EXPECT_EQ(answers[1], answers[0]);
+}
+
+// The driver's own free waits, too, and some programs rely on that.
+TEST_P(PinnedStoreTest, FreeWaitsForTheTenantsOwnWork) {
+  const HungKernel slow;
+  Tenant tenant = open_with("works", MemorySource::pool);
+  tenant.run(0, [&] {
+    CUstream stream = nullptr;
+    ASSERT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
+    const CUfunction kernel = slow.load();
+    slow.launch(kernel, stream, slow.open());
+    ASSERT_EQ(driver_call("cuStreamSynchronize", stream), CUDA_SUCCESS);
+    void* const used = pin(mib);
+    slow.launch(kernel, stream, slow.held());
+    const std::jthread end([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      slow.let_go();
+    });
+    EXPECT_EQ(unpin(used), CUDA_SUCCESS);
+    EXPECT_FALSE(slow.is_held());
+  });
+}
+
+TEST_P(PinnedStoreTest, MemoryComesFromTheDriverDuringACapture) {
+  Tenant tenant = open_with("captures", MemorySource::pool);
+  tenant.run(0, [&] {
+    CUstream stream = nullptr;
+    void* const freed = pin(mib);
+    ASSERT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
+    ASSERT_EQ(driver_call("cuStreamBeginCapture_v2", stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+              CUDA_SUCCESS);
+    void* const taken = pin(mib);
+    EXPECT_FALSE(is_stored(taken));
+    EXPECT_EQ(unpin(freed), CUDA_SUCCESS);
+    CUgraph graph = nullptr;
+    EXPECT_EQ(driver_call("cuStreamEndCapture", stream, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuGraphDestroy", graph), CUDA_SUCCESS);
+    EXPECT_EQ(unpin(taken), CUDA_SUCCESS);
+  });
+}
+
+TEST_P(PinnedStoreTest, MemoryHoldsUpNoNeighbourInARealTimeSession) {
+  for (const MemorySource source : {MemorySource::driver, MemorySource::pool}) {
+    Tenant tenant = open_with("pins", source);
+    tenant.run(0, [&] { EXPECT_EQ(unpin(pin(mib)), CUDA_SUCCESS); });
+    broker.begin_realtime();
+    tenant.run(0, [&] {
+      EXPECT_EQ(unpin(pin(mib)), CUDA_SUCCESS);
+      void* plainly = nullptr;
+      EXPECT_EQ(driver_call("cuMemAllocHost_v2", &plainly, mib), CUDA_SUCCESS);
+      EXPECT_EQ(unpin(plainly), CUDA_SUCCESS);
+    });
+    auto calls = metrics_of(tenant).realtime;
+    const std::uint64_t by_driver = source == MemorySource::driver ? 1 : 0;
+    EXPECT_EQ(calls["cuMemHostAlloc"].count, by_driver) << to_string(source);
+    EXPECT_EQ(calls["cuMemAllocHost"].count, by_driver) << to_string(source);
+    EXPECT_EQ(calls["cuMemFreeHost"].count, 2 * by_driver) << to_string(source);
+    tenant.run(0, [&] { EXPECT_EQ(unpin(pin(mib, CU_MEMHOSTALLOC_WRITECOMBINED)), CUDA_SUCCESS); });
+    broker.end_realtime();
+    calls = metrics_of(tenant).realtime;
+    EXPECT_EQ(calls["cuMemHostAlloc"].count, by_driver + 1) << "the driver's memory";
+    EXPECT_EQ(calls["cuMemFreeHost"].count, 2 * by_driver + 1) << "the driver's memory";
+  }
+}
+
+TEST_P(PinnedStoreTest, ManyThreadsTakeAndFree) {
+  Tenant tenant = open_with("threads", MemorySource::pool);
+  std::vector<std::jthread> all;
+  for (int number = 0; number < 4; ++number) {
+    all.emplace_back([&, number] {
+      tenant.run(0, [&] {
+        for (int i = 0; i < 100; ++i) {
+          char* const one = bytes_of(pin(4096));
+          char* const other = bytes_of(pin(64 * 1024));
+          std::memset(one, number, 4096);
+          std::memset(other, number, 64 * 1024);
+          EXPECT_TRUE(std::all_of(one, one + 4096, [&](char byte) { return byte == number; }));
+          EXPECT_EQ(unpin(other), CUDA_SUCCESS);
+          EXPECT_EQ(unpin(one), CUDA_SUCCESS);
+        }
+      });
+    });
+  }
+  all.clear();
+  EXPECT_EQ(held(tenant, "pinned host memory").count, 0U);
+}
+
+TEST_P(PinnedStoreTest, AllDevicesCanUseIt) {
+  if (broker.devices().size() < 2) GTEST_SKIP() << "needs two devices; the driver has one";
+  Tenant tenant = open_with("tenant", MemorySource::pool);
+  char* const memory = tenant.run(0, [] { return bytes_of(pin(mib)); });
+  tenant.run(1, [&] {
+    EXPECT_EQ(driver_call("cuMemsetD8_v2", on_device(memory), static_cast<unsigned char>(9), mib),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver_call("cuCtxSynchronize"), CUDA_SUCCESS);
+  });
+  EXPECT_TRUE(std::all_of(memory, memory + mib, [](char byte) { return byte == 9; }));
+}
+
+}  // namespace
+}  // namespace ctxbroker
