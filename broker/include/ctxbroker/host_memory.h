@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Sources of a tenant's memory: ctxb_tenant_options.memory. */
-#define CTXB_MEMORY_AUTO 0   /**< The policy chooses. If it does not: CTXB_MEMORY_DRIVER. */
+#define CTXB_MEMORY_AUTO 0   /**< The policy chooses. If it does not: CTXB_MEMORY_POOL. */
 #define CTXB_MEMORY_DRIVER 1 /**< The driver's own allocations, as without a broker. */
 #define CTXB_MEMORY_POOL 2   /**< Pools of the tenant's own: a free waits for no neighbour. */
 

@@ -23,18 +23,17 @@ namespace ctxbroker {
 /// So does all memory in a private lease.
 enum class MemorySource : std::uint8_t {
   /// Leaves the choice to the policy and to the plug-ins' descriptors (CTXB_PLUGIN_DRIVER_MEMORY).
-  /// If none of them makes a choice, the source is `driver`.
+  /// If none of them makes a choice, the source is `pool`, or `driver` under ctxb-run.
   automatic,
   /// The driver's own allocations, as without a broker. A free waits until the running work of
   /// every tenant in the same primary context has ended. An allocation of pinned memory holds up
-  /// the
-  /// work of all tenants.
+  /// the work of all tenants.
   driver,
   /// Pools of device memory and of pinned memory that only this tenant uses. An allocation holds up
-  /// no other tenant. A free waits for the tenant's own work alone. In a shared
-  /// lease, it waits for the tenant's own streams, and the memory is used again once all work that
-  /// the device has at that moment has ended. Freed memory that running work may still use counts
-  /// in the tenant's budget until that work has ended.
+  /// no other tenant. A free waits for the tenant's own work alone. In a shared lease, it waits for
+  /// the tenant's own streams, and the memory is used again once all work that the device has at
+  /// that moment has ended. Freed memory that running work may still use counts in the tenant's
+  /// budget until that work has ended.
   ///
   /// The pools keep freed memory. Broker::poll gives it back to the driver after 10 s without an
   /// allocation, but never in a real-time session (Broker::begin_realtime).

@@ -113,6 +113,7 @@ BrokerOptions Run::options() {
   // A program that does not ask for the software device does not expect one.
   if (!names_driver()) options.driver = DriverChoice::nvidia;
   options.shield_host = true;
+  options.host.memory = MemorySource::driver;  // the program may share its memory with others
   options.records = [this](const Record& record) {
     if (record.severity >= Severity::warning) notes_.add(record);
     if (settings_.log && record.severity >= *settings_.log) standard_error_.print(line_of(record));
