@@ -24,7 +24,7 @@ endfunction()
 
 ctxb_modules_below(CTXB_SAMPLE_PLUGINS ${CMAKE_SOURCE_DIR}/sample_plugins)
 add_custom_target(demo)
-foreach(target sample_host ctxb_scan ctxb_run ctxb-validate ctxbroker_worker ctxbroker_mps
+foreach(target sample_host ctxb_scan ctxb_run ctxb-validate ctxbroker_worker
                ctxbroker_boost_log ctxbroker_gate_link
                ctxbroker_software_device ${CTXB_SAMPLE_PLUGINS})
   if(TARGET ${target})

@@ -52,7 +52,7 @@ if(TARGET ctxbroker_gate)
           LIBRARY DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT runtime)
 endif()
 
-install(TARGETS ctxbroker_worker ctxbroker_mps
+install(TARGETS ctxbroker_worker
         RUNTIME DESTINATION ${CTXB_INSTALL_PRIVATE_DIR} COMPONENT runtime)
 install(TARGETS sample_host ctxb-validate
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)

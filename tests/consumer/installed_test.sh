@@ -11,7 +11,7 @@ mv "$scratch/prefix" "$moved"
 for file in bin/sample_host bin/ctxb-scan bin/ctxb-run lib/ctxbroker/ctxbroker_launch.so lib/ctxbroker/ctxbroker_run.so lib/libctxbroker.so lib/libctxbroker.so.0 lib/libctxbroker_boost_log.so.0 \
   lib/ctxbroker/libctxbroker_software_device.so include/ctxbroker/version.hpp \
   lib/ctxbroker/software_device/libcuda.so.1 lib/ctxbroker/software_device/libcuda.so \
-  lib/ctxbroker/plugins/gain.so lib/ctxbroker/ctxbroker-mps lib/ctxbroker/ctxbroker_gate.so lib/ctxbroker/gate/libcuda.so.1 \
+  lib/ctxbroker/plugins/gain.so lib/ctxbroker/ctxbroker-worker lib/ctxbroker/ctxbroker_gate.so lib/ctxbroker/gate/libcuda.so.1 \
   include/ctxbroker/broker.hpp include/ctxbroker/host.h include/ctxbroker/host_graph.h \
   include/ctxbroker/host_memory.h include/ctxbroker/host_plugins.h include/ctxbroker/host_parameters.h include/ctxbroker/plugin.h \
   include/ctxbroker/plugin.hpp lib/cmake/ctxbroker/ctxbroker-config.cmake \

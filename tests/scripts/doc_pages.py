@@ -47,6 +47,7 @@ not_run = {
     ("plugin_sdk/template/README.md", ""): "tests/consumer/template_test.sh does what this page says",
     ("docs/embedding.md", "halfwhite.c"): "tests/consumer builds and runs painter, without a toolkit's library of the driver",
     ("docs/runtime_functions.md", ""): "needs a GPU, and writes that page",
+    ("docs/workers.md", "nvidia-cuda-mps-control"): "needs a GPU and NVIDIA's program",
     ("docs/validator.md", "gdb"): "a debugger waits for a person",
     ("tests/fuzz/README.md", ""): "needs a build of its own, with clang",
     ("assets/LICENSES.md", ""): "downloads the originals of the bundled files",

@@ -35,7 +35,5 @@ std::optional<std::string> kept_secure_variable(std::string_view name);
 std::filesystem::path folder_from_environment(std::string_view name);
 // Returns $VARIABLE/ctxbroker, or ~/FALLBACK/ctxbroker; or empty.
 std::filesystem::path user_folder(std::string_view variable, std::string_view fallback);
-// Returns $TMPDIR, or /tmp.
-std::filesystem::path temporary_folder();
 
 }  // namespace ctxbroker::detail

@@ -25,8 +25,7 @@ std::string in_words(int status) {
 }
 
 ChildProgram::ChildProgram(const std::filesystem::path& program,
-                           const std::vector<std::string>& arguments,
-                           const std::optional<std::vector<std::string>>& environment) {
+                           const std::vector<std::string>& arguments) {
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     throw std::system_error(errno, std::generic_category(),
@@ -37,7 +36,6 @@ ChildProgram::ChildProgram(const std::filesystem::path& program,
     ChildOptions options;
     options.output = ends[1];
     options.nothing_else = true;
-    options.environment = environment;
     child_ = start_child(program, arguments, options);
   } catch (...) {
     ::close(ends[0]);
@@ -82,11 +80,11 @@ std::optional<std::string> ChildProgram::take_line() {
   return line;
 }
 
-std::string ChildProgram::end(std::chrono::milliseconds patience) noexcept {
+std::string ChildProgram::end() noexcept {
   if (child_ <= 0) return "it has ended";
   using namespace std::chrono_literals;
   // It is left to be waited for, because its group could otherwise become somebody else's.
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline = std::chrono::steady_clock::now() + 100ms;
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
          info.si_pid == 0 && std::chrono::steady_clock::now() < deadline) {

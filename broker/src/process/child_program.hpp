@@ -4,7 +4,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -23,8 +22,7 @@ std::string in_words(int status);
 class ChildProgram {
  public:
   // Throws std::system_error when the program cannot be started.
-  ChildProgram(const std::filesystem::path& program, const std::vector<std::string>& arguments,
-               const std::optional<std::vector<std::string>>& environment = {});
+  ChildProgram(const std::filesystem::path& program, const std::vector<std::string>& arguments);
   ChildProgram(const ChildProgram&) = delete;
   ChildProgram& operator=(const ChildProgram&) = delete;
   // Kills it and its process group. Gives up after a second when even that does not end it.
@@ -43,8 +41,8 @@ class ChildProgram {
   // What has arrived behind the last whole line.
   const std::string& rest() const noexcept { return received_; }
 
-  // Kills it if it has not ended by itself in that time, and says how it ended, in words.
-  std::string end(std::chrono::milliseconds patience = std::chrono::milliseconds(100)) noexcept;
+  // Kills it if it has not ended by itself in 100 ms, and returns how it ended, in words.
+  std::string end() noexcept;
 
  private:
   const Maker maker_;  // who may end the program

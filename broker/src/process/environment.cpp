@@ -77,9 +77,4 @@ std::filesystem::path user_folder(std::string_view variable, std::string_view fa
   return home.empty() ? home : home / fallback / "ctxbroker";
 }
 
-std::filesystem::path temporary_folder() {
-  const std::optional<std::string> text = kept_secure_variable("TMPDIR");
-  return text && !text->empty() ? *text : "/tmp";
-}
-
 }  // namespace ctxbroker::detail

@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "ctxbroker/broker.hpp"
-#include "ctxbroker/mps_server.hpp"
 #include "ctxbroker/scan.hpp"
-#include "mps_fixture.hpp"
 #include "support/temp_folder.hpp"
 #include "worker_fixture.hpp"
 
@@ -106,28 +104,6 @@ TEST_F(EnvironmentTest, RescanFindsTheFoldersAndTheChoicesFromBefore) {
   const std::vector<LibraryState> now = states_found();
   ASSERT_EQ(now.size(), 1U);
   EXPECT_NE(now, disabled) << "the control: without a broker, what is there now counts";
-}
-
-TEST_F(EnvironmentTest, MpsServersFolderIsWhereTemporaryFilesWereBefore) {
-  const FakeMps fake;
-  MpsServerOptions options = fake.options();
-  const std::string before = options.folder.string();
-  options.folder.clear();
-  setenv("TMPDIR", before.c_str(), 1);
-  const Broker broker = Broker::open({});
-  setenv("TMPDIR", "/nowhere", 1);
-  const MpsServer server(options);
-  EXPECT_THAT(server.variable(),
-              ::testing::StartsWith("CUDA_MPS_PIPE_DIRECTORY=" + before + "/ctxbroker-mps-"));
-}
-
-TEST_F(EnvironmentTest, WithoutABrokerAnMpsServersFolderIsWhereTemporaryFilesAreNow) {
-  const FakeMps fake;
-  MpsServerOptions options = fake.options();
-  options.folder.clear();
-  setenv("TMPDIR", "/nowhere", 1);
-  EXPECT_THAT(error_of(ErrorKind::output_file, [&] { const MpsServer server(options); }),
-              ::testing::HasSubstr("/nowhere"));
 }
 
 }  // namespace

@@ -104,19 +104,5 @@ TEST_F(KeptEnvironmentTest, PluginsAndChoicesAreLookedForWhereTheyWereBefore) {
   EXPECT_EQ(default_scan_cache().parent_path(), "/after/ctxbroker");
 }
 
-TEST_F(KeptEnvironmentTest, TemporaryFolderIsTheOneFromBefore) {
-  set("TMPDIR", "/before");
-  {
-    const KeptEnvironment kept;
-    set("TMPDIR", "/after");
-    EXPECT_EQ(temporary_folder(), "/before");
-  }
-  EXPECT_EQ(temporary_folder(), "/after") << "the control";
-  set("TMPDIR", "");
-  EXPECT_EQ(temporary_folder(), "/tmp");
-  set("TMPDIR", std::nullopt);
-  EXPECT_EQ(temporary_folder(), "/tmp");
-}
-
 }  // namespace
 }  // namespace ctxbroker::detail
