@@ -241,6 +241,7 @@ Json GraphClient::ask(GraphCall type, const Json& question) {
 void GraphClient::drop_blocks() noexcept {
   document_ = {};
   done_board_ = {};
+  lent_blocks_ = {};
   for (Flight& flight : flights_) flight.block = {};
 }
 
@@ -249,6 +250,7 @@ void GraphClient::start_process() {
   drop_blocks();
   worker_.start();  // also when the last start has failed
   exits_ = worker_.exits();
+  process_ = worker_.impl_->process();
   open();
   for (std::size_t i = 0; i < description_.nodes.size(); ++i) create(i);
 }

@@ -24,10 +24,13 @@
 #include "worker/done_jobs.hpp"
 #include "worker/graph_segment.hpp"
 #include "worker/graph_wire.hpp"
+#include "worker/lent_blocks.hpp"
 #include "worker/lent_devices.hpp"
 #include "worker/scheduling.hpp"
 
 namespace ctxbroker::detail {
+
+struct WorkerProcess;
 
 // With absolute paths and a name for each node. Throws Error (invalid_argument), which names the
 // member, when the options do not suit.
@@ -190,6 +193,7 @@ class GraphClient final : public GraphSegment {
                  const WorkerJobEvents& events);
   void check_changes(const JobInfo& job, const WorkerJobEvents& events) const;
   void measure_buffers(const JobBuffers& buffers, const JobInfo& job);
+  std::shared_ptr<LentBlock> find_block(const void* address) const;
   BufferPlace place_of(const void* buffer, std::uint64_t bytes, Flight& flight) const;
   const GraphPort& port_of(std::size_t buffer) const;
   BufferPlace device_place_of(const GraphPort& end, const void* buffer, std::uint64_t bytes,
@@ -229,6 +233,10 @@ class GraphClient final : public GraphSegment {
   WorkerBuffer done_board_;          // before worker_, because late work can write there to the end
   mutable std::mutex worker_mutex_;  // for the exchange of worker_ alone
   Worker worker_;
+  // The worker's process, and the blocks that it was lent, so that a warm job finds both without
+  // the lock of the worker, under which its supervisor makes texts.
+  std::weak_ptr<WorkerProcess> process_;
+  mutable LentBlocks lent_blocks_;
   std::future<std::unique_ptr<GraphClient>> next_;
   bool next_is_replacement_ = false;  // dry_while_away waits for it
   bool stand_by_fits_ = false;        // the stand-by is activated, too

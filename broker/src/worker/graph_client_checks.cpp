@@ -115,9 +115,15 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
   }
 }
 
+std::shared_ptr<LentBlock> GraphClient::find_block(const void* address) const {
+  const WorkerImpl& worker = *worker_.impl_;
+  if (lent_blocks_.changes != worker.lent_changes()) lent_blocks_ = worker.lent_blocks();
+  return lent_blocks_.find(address);
+}
+
 // The place of a buffer from `lend`. Any other buffer gets block 0, and `start` gives it an offset.
 BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes, Flight& flight) const {
-  const auto block = worker_.impl_->find_block(buffer);
+  const auto block = find_block(buffer);
   if (!block) return {0, 0, bytes, 0};
   const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(buffer) -
                                                  static_cast<std::byte*>(block->memory.get()));

@@ -62,8 +62,8 @@ std::vector<ImageRegion> GraphClient::input_regions(const JobInfo& job) {
 JobReply GraphClient::send_job(GraphCall type, const JobMessage& message) {
   alignas(JobReply) std::array<char, 4096> answer;
   const std::size_t got =
-      worker_.impl_->call({type, message.job, &message, sizeof message}, answer.data(),
-                          answer.size(), options_.worker.call_timeout, WorkerImpl::Absent::refuse);
+      worker_.impl_->call(process_, {type, message.job, &message, sizeof message}, answer.data(),
+                          answer.size(), options_.worker.call_timeout);
   JobReply reply;
   if (got < sizeof reply) refuse("it answered a job with a length that cannot be right");
   std::memcpy(&reply, answer.data(), sizeof reply);
@@ -286,7 +286,7 @@ JobOutcome GraphClient::finish(std::uint64_t job) {
 }
 
 bool GraphClient::is_lent(const void* buffer) const {
-  return worker_.impl_->find_block(buffer) != nullptr;
+  return find_block(buffer) != nullptr;
 }
 
 bool GraphClient::can_repeat(const JobInfo& job, const Error& error) const {

@@ -103,6 +103,7 @@ bool GraphClient::take_next() {
   in_charge_.swap(next->in_charge_);
   done_jobs_.swap(next->done_jobs_);
   epoch_ = next->epoch_;
+  process_ = next->process_;
   exits_ = ends;
   driver_ = next->driver_;
   devices_ = next->devices_;

@@ -159,8 +159,8 @@ std::size_t WorkerImpl::own_call(const Process& process, const WorkerMessage& me
       {.call = message_in_words(message.type), .status = result.status, .tenant = options_.name});
 }
 
-std::size_t WorkerImpl::call(const WorkerMessage& message, void* reply, std::size_t capacity,
-                             std::chrono::microseconds timeout, Absent absent) {
+void WorkerImpl::check_message(const WorkerMessage& message, const void* reply,
+                               std::size_t capacity, std::chrono::microseconds timeout) const {
   if (message.bytes > options_.message_bytes) {
     throw Error(ErrorKind::invalid_argument, "the message has " + std::to_string(message.bytes) +
                                                  " bytes, and WorkerOptions::message_bytes is " +
@@ -172,10 +172,34 @@ std::size_t WorkerImpl::call(const WorkerMessage& message, void* reply, std::siz
     throw Error(ErrorKind::invalid_argument,
                 "data or reply is null although it has bytes, or the timeout is negative");
   }
-  const Process process = present_process(absent);
+}
+
+std::size_t WorkerImpl::call_process(const Process& process, const WorkerMessage& message,
+                                     void* reply, std::size_t capacity,
+                                     std::chrono::microseconds timeout) {
   const Clock::duration time = timeout.count() != 0 ? timeout : options_.call_timeout;
   return own_call(process, message, reply, std::min(capacity, options_.message_bytes),
                   Clock::now() + time);
+}
+
+std::size_t WorkerImpl::call(const WorkerMessage& message, void* reply, std::size_t capacity,
+                             std::chrono::microseconds timeout, Absent absent) {
+  check_message(message, reply, capacity, timeout);
+  return call_process(present_process(absent), message, reply, capacity, timeout);
+}
+
+std::size_t WorkerImpl::call(const std::weak_ptr<WorkerProcess>& known,
+                             const WorkerMessage& message, void* reply, std::size_t capacity,
+                             std::chrono::microseconds timeout) {
+  check_maker();
+  Process process = known.lock();
+  if (!process) process = present_process(Absent::refuse);
+  return call_process(process, message, reply, capacity, timeout);
+}
+
+std::weak_ptr<WorkerProcess> WorkerImpl::process() const {
+  const Lock lock(mutex_);
+  return process_;
 }
 
 void WorkerImpl::refuse(const std::string& why) {
@@ -340,6 +364,7 @@ void WorkerImpl::add_block(const std::shared_ptr<LentBlock>& block) {
 // With the lock.
 void WorkerImpl::own_block(const std::shared_ptr<LentBlock>& block) {
   lent_.push_back(block);
+  ++lent_changes_;
   const std::lock_guard owner_lock(block->mutex);
   block->owner = weak_from_this();
   block->handle = next_handle_++;
@@ -350,6 +375,7 @@ void WorkerImpl::take_blocks_of(WorkerImpl& before) {
   {
     const Lock lock(before.mutex_);
     blocks.swap(before.lent_);
+    ++before.lent_changes_;
   }
   {
     const Lock lock(mutex_);
@@ -366,17 +392,21 @@ void WorkerImpl::take_blocks_of(WorkerImpl& before) {
   }
 }
 
-std::shared_ptr<LentBlock> WorkerImpl::find_block(const void* address) const {
+LentBlocks WorkerImpl::lent_blocks() const {
   const Lock lock(mutex_);
+  LentBlocks blocks;
+  blocks.changes = lent_changes_;
   for (const auto& block : lent_) {
-    if (block->holds(address)) return block;
+    if (block->is_private) continue;
+    blocks.all.push_back({block->memory.get(), block->memory.bytes(), block});
   }
-  return nullptr;
+  return blocks;
 }
 
 void WorkerImpl::forget_block(std::uint64_t handle) noexcept {
   const Lock lock(mutex_);
   std::erase_if(lent_, [&](const auto& one) { return one->handle == handle; });
+  ++lent_changes_;
 }
 
 void WorkerImpl::take_back(const LentBlock& block) noexcept {

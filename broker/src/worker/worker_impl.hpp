@@ -41,6 +41,7 @@
 #include "process/foreign_descriptor.hpp"
 #include "process/maker.hpp"
 #include "worker/host_channel.hpp"
+#include "worker/lent_blocks.hpp"
 #include "worker/packet.hpp"
 
 namespace ctxbroker::detail {
@@ -63,10 +64,7 @@ struct LentBlock {
   Mapping memory;
 
   bool holds(const void* address) const noexcept {
-    const std::less<const std::byte*> before;  // of any two addresses
-    const auto* const at = static_cast<const std::byte*>(address);
-    const std::byte* const begin = memory.get();
-    return !before(at, begin) && before(at, begin + memory.bytes());
+    return is_within(address, memory.get(), memory.bytes());
   }
   std::shared_ptr<WorkerImpl> find_owner() {
     const std::lock_guard lock(mutex);
@@ -123,12 +121,19 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   enum class Absent : std::uint8_t { start, refuse };
   std::size_t call(const WorkerMessage& message, void* reply, std::size_t capacity,
                    std::chrono::microseconds timeout, Absent absent = Absent::start);
+  // Calls a process that the caller knows, without a lock. If that has been forgotten since, does
+  // the same as call with Absent::refuse.
+  std::size_t call(const std::weak_ptr<WorkerProcess>& known, const WorkerMessage& message,
+                   void* reply, std::size_t capacity, std::chrono::microseconds timeout);
+  // Returns the process that there is, for such calls, or nothing.
+  std::weak_ptr<WorkerProcess> process() const;
   // A block for the process that there is, which is the library's own, or for each one to come.
   enum class LentTo : std::uint8_t { each_process, this_process };
   std::shared_ptr<LentBlock> lend(std::size_t bytes, LentTo to = LentTo::each_process);
   void take_back(const LentBlock& block) noexcept;
-  // The block that this address lies in, or null.
-  std::shared_ptr<LentBlock> find_block(const void* address) const;
+  LentBlocks lent_blocks() const;
+  // Returns how often the list of lent blocks has changed. Takes no lock.
+  std::uint64_t lent_changes() const noexcept { return lent_changes_; }
   // Takes over the blocks lent to `before`, the worker that this one replaces. If the process does
   // not take them all, it is ended.
   void take_blocks_of(WorkerImpl& before);
@@ -172,6 +177,10 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   Process present_process(Absent absent);
   Process start_process();
   void start_module(const Process& process);
+  std::size_t call_process(const Process& process, const WorkerMessage& message, void* reply,
+                           std::size_t capacity, std::chrono::microseconds timeout);
+  void check_message(const WorkerMessage& message, const void* reply, std::size_t capacity,
+                     std::chrono::microseconds timeout) const;
   void add_block(const std::shared_ptr<LentBlock>& block);
   void own_block(const std::shared_ptr<LentBlock>& block);
   void forget_block(std::uint64_t handle) noexcept;
@@ -232,6 +241,7 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   std::atomic<std::uint64_t> exits_{0};  // likewise
   std::vector<Clock::time_point> crashes_;
   std::vector<std::shared_ptr<LentBlock>> lent_;
+  std::atomic<std::uint64_t> lent_changes_{0};  // changed with the mutex
   std::uint64_t next_handle_ = 1;
   std::array<std::pair<std::uint64_t, Descriptor>, 16> descriptors_;
   std::size_t next_descriptor_ = 0;

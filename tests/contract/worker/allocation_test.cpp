@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call to a worker that is ready allocates nothing, on either side. The host's thread may be one
-// that plays sound.
+// A call to a worker that is ready allocates nothing, on either side, and a warm job takes no lock.
+// The host's thread may be one that plays sound.
+#include <algorithm>
+#include <vector>
+
 #include "graph_fixture.hpp"
 #include "support/allocation_count.hpp"
+#include "support/lock_count.hpp"
 
 namespace ctxbroker {
 namespace {
@@ -53,11 +57,17 @@ class WorkerGraphAllocationTest : public WorkerGraphTest {
   }
 };
 
-TEST_F(WorkerGraphAllocationTest, WarmJobInAWorkerAllocatesNothing) {
-  if (!bench::allocations_are_counted()) GTEST_SKIP() << "a sanitizer owns malloc";
+TEST_F(WorkerGraphAllocationTest, WarmJobInAWorkerAllocatesNothingAndTakesNoLock) {
+  if (!bench::allocations_are_counted() || !bench::locks_are_counted()) {
+    GTEST_SKIP() << "a sanitizer owns malloc and mutexes";
+  }
   const std::uint64_t at_first = bench::allocations_of_this_thread();
   WorkerGraph graph(with_long_names(), graph_options());
   EXPECT_GT(bench::allocations_of_this_thread(), at_first);  // the control
+  const std::uint64_t locks_before = bench::locks_of_this_thread();
+  EXPECT_EQ(graph.exits(), 0U);
+  EXPECT_EQ(graph.reason(), "");
+  EXPECT_GT(bench::locks_of_this_thread(), locks_before) << "the control: the supervisor's lock";
   ActivationSizes sizes{block, channels, 48000};
   sizes.realtime = true;
   graph.activate(sizes);
@@ -76,9 +86,36 @@ TEST_F(WorkerGraphAllocationTest, WarmJobInAWorkerAllocatesNothing) {
   for (int i = 0; i < 3; ++i) run(buffers), run(lent_buffers);
   for (int i = 0; i < 20; ++i) {
     const std::uint64_t before = bench::allocations_of_this_thread();
+    const std::uint64_t locks_then = bench::locks_of_this_thread();
     run(i % 2 == 0 ? buffers : lent_buffers);
+    const std::uint64_t locks = bench::locks_of_this_thread() - locks_then;
     const std::uint64_t after = bench::allocations_of_this_thread();
     EXPECT_EQ(after, before) << i;
+    EXPECT_EQ(locks, 0U) << i;
+  }
+}
+
+// A block that the host has given back is not taken for a lent one any more, and a new one is.
+TEST_F(WorkerGraphAllocationTest, JobsFindTheBlocksThatAreLentNow) {
+  WorkerGraph graph(with_long_names(), graph_options());
+  graph.activate({block, channels, 48000});
+  const std::size_t samples = std::size_t{block} * channels;
+  const JobInfo job{block, channels, 0, 48000};
+  const std::vector<float> in = noise(samples, 5);
+  std::vector<float> expected(samples);
+  ASSERT_EQ(graph.process({{in.data()}, {expected.data()}}, job), JobOutcome::done);
+  for (int i = 0; i < 3; ++i) {
+    const WorkerBuffer lent = graph.lend(samples * sizeof(float));
+    auto* const values = static_cast<float*>(lent.data());
+    std::copy(in.begin(), in.end(), values);
+    EXPECT_EQ(graph.process({{values}, {values}}, job), JobOutcome::done);
+    EXPECT_EQ(std::vector<float>(values, values + samples), expected) << i;
+    // Beyond the end of a lent block, which is a place that only a job knows.
+    EXPECT_THAT(error_of(ErrorKind::invalid_argument,
+                         [&] {
+                           graph.process({{values + 1}, {values}}, job);
+                         }),
+                ::testing::HasSubstr("of a lent block"));
   }
 }
 
