@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "limits/limits.hpp"
+#include "plugin/access.hpp"
 #include "plugin/c_host.hpp"
+#include "plugin/instance.hpp"
 
 namespace ctxbroker::detail {
 namespace {
@@ -132,7 +134,7 @@ ctxb_status ctxb_instance_load_state(ctxb_instance* instance, const void* state,
     check_argument(state != nullptr || bytes == 0, "state is null, and bytes is not 0");
     ctxbroker::detail::check_state_bytes(bytes);
     const auto* const first = static_cast<const std::byte*>(state);
-    instance->instance.load_state(std::vector<std::byte>(first, first + bytes));
+    ctxbroker::detail::Access::of(instance->instance).load_state({first, bytes});
   });
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -107,7 +108,7 @@ class Instance {
                   std::size_t output, const ctxb_rectangle& wanted, std::size_t input,
                   ctxb_rectangle& needed);
   std::vector<std::byte> save_state();
-  void load_state(const std::vector<std::byte>& state);
+  void load_state(std::span<const std::byte> state);
 
   // Broker::poll: calls context_lost, unless a job runs now, and on_main_thread. Does nothing while
   // another thread is inside a [main] function of the library; the next poll does it.
@@ -273,6 +274,9 @@ class Instance {
 Preset preset_of(const PluginDescription& plugin, const std::vector<ParameterValue>& values,
                  const std::vector<std::string>& texts);
 Preset values_of(const Instance& instance);
+// Does what ctxbroker::load_preset does, with this state instead of that in the preset.
+std::vector<PresetRemark> load_preset(PluginInstance& instance, const Preset& preset,
+                                      std::optional<std::span<const std::byte>> state);
 
 template <typename Function>
 CallOutcome Instance::call_main(const GuardTarget& target, const char* function,

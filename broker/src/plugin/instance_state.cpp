@@ -81,7 +81,7 @@ std::int64_t StateStreams::write(const void* from, std::uint64_t bytes) noexcept
 
 std::int64_t StateStreams::read(void* to, std::uint64_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
-  if (source_ == nullptr) {
+  if (!source_) {
     strike_use(host_, "read", "refused, because the stream is lent until load returns");
     return -1;
   }
@@ -94,7 +94,7 @@ std::int64_t StateStreams::read(void* to, std::uint64_t bytes) noexcept {
 }
 
 void StateStreams::lend(std::vector<std::byte>* its_target,
-                        const std::vector<std::byte>* its_source) {
+                        std::optional<std::span<const std::byte>> its_source) {
   const std::lock_guard lock(mutex_);
   target_ = its_target;
   source_ = its_source;
@@ -106,16 +106,16 @@ std::vector<std::byte> Instance::save_state() {
   std::vector<std::byte> bytes;
   if (state_ == nullptr) return bytes;
   StateStreams& streams = host_.streams();
-  streams.lend(&bytes, nullptr);
+  streams.lend(&bytes, {});
   ctxb_status status = CTXB_ERROR;
   const CallOutcome outcome = call_main(Phase::idle, nowhere(), "save",
                                         [&] { status = state_->save(object_, &streams.output); });
-  streams.lend(nullptr, nullptr);
+  streams.lend(nullptr, {});
   if (!outcome.ran() || status != CTXB_OK) throw failure("save", outcome, status);
   return bytes;
 }
 
-void Instance::load_state(const std::vector<std::byte>& state) {
+void Instance::load_state(std::span<const std::byte> state) {
   check_idle(*this, "loaded");
   if (state_ == nullptr) {
     if (state.empty()) return;
@@ -123,11 +123,11 @@ void Instance::load_state(const std::vector<std::byte>& state) {
                 "plug-in " + description_.short_name + " has no state to load", {.call = "load"});
   }
   StateStreams& streams = host_.streams();
-  streams.lend(nullptr, &state);
+  streams.lend(nullptr, state);
   ctxb_status status = CTXB_ERROR;
   const CallOutcome outcome = call_main(Phase::idle, nowhere(), "load",
                                         [&] { status = state_->load(object_, &streams.input); });
-  streams.lend(nullptr, nullptr);
+  streams.lend(nullptr, {});
   if (!outcome.ran() || status != CTXB_OK) throw failure("load", outcome, status);
 }
 

@@ -116,9 +116,9 @@ Target target_of(const ParameterDescription& parameter, const PresetValue& value
 }
 
 // What of the preset cannot be taken while the instance is active; empty: nothing.
-std::string what_needs_idle(const PluginInstance& instance, const Preset& preset,
+std::string what_needs_idle(const PluginInstance& instance, bool with_state,
                             const std::vector<Target>& targets) {
-  if (preset.state && instance.has_state()) return "the plug-in's state";
+  if (with_state && instance.has_state()) return "the plug-in's state";
   const auto& parameters = instance.description().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const ParameterDescription& parameter = parameters[i];
@@ -150,13 +150,13 @@ void tell_unknown(const PluginDescription& plugin, const Preset& preset,
   }
 }
 
-void tell_state(const PluginInstance& instance, const Preset& preset,
+void tell_state(const PluginInstance& instance, bool with_state,
                 std::vector<PresetRemark>& remarks) {
-  if (preset.state.has_value() == instance.has_state()) return;
+  if (with_state == instance.has_state()) return;
   const std::string plugin = "plug-in " + instance.description().short_name;
   remarks.push_back({Kind::state, "",
-                     preset.state ? plugin + " has no state; that of the preset was left out"
-                                  : "the preset has no state; " + plugin + " keeps its own"});
+                     with_state ? plugin + " has no state; that of the preset was left out"
+                                : "the preset has no state; " + plugin + " keeps its own"});
 }
 
 }  // namespace
@@ -190,6 +190,13 @@ Preset save_preset(const PluginInstance& instance) {
 }
 
 std::vector<PresetRemark> load_preset(PluginInstance& instance, const Preset& preset) {
+  std::optional<std::span<const std::byte>> state;
+  if (preset.state) state = *preset.state;
+  return detail::load_preset(instance, preset, state);
+}
+
+std::vector<PresetRemark> detail::load_preset(PluginInstance& instance, const Preset& preset,
+                                              std::optional<std::span<const std::byte>> state) {
   const PluginDescription& plugin = instance.description();
   if (preset.plugin != plugin.id) {
     throw Error(ErrorKind::preset, "the preset is one of plug-in " + preset.plugin + ", not of " +
@@ -206,16 +213,16 @@ std::vector<PresetRemark> load_preset(PluginInstance& instance, const Preset& pr
       continue;
     }
     targets.push_back({parameter.default_value, parameter.default_text});
-    remarks.push_back({Kind::missing_parameter, parameter.id,
+    remarks.push_back({PresetRemark::Kind::missing_parameter, parameter.id,
                        "the preset has no parameter \"" + parameter.id + "\"; its default " +
                            (parameter.is_text() ? "\"" + parameter.default_text + "\""
                                                 : parameter.format(parameter.default_value)) +
                            " was taken"});
   }
   tell_unknown(plugin, preset, remarks);
-  tell_state(instance, preset, remarks);
+  tell_state(instance, state.has_value(), remarks);
   if (instance.active()) {
-    const std::string what = what_needs_idle(instance, preset, targets);
+    const std::string what = what_needs_idle(instance, state.has_value(), targets);
     if (!what.empty()) {
       throw Error(ErrorKind::wrong_state, "the preset cannot be loaded into plug-in " +
                                               plugin.short_name + " while it is active, because " +
@@ -223,7 +230,7 @@ std::vector<PresetRemark> load_preset(PluginInstance& instance, const Preset& pr
     }
   }
   // The only step that can fail, and then the plug-in has changed nothing.
-  if (preset.state && instance.has_state()) instance.load_state(*preset.state);
+  if (state && instance.has_state()) Access::of(instance).load_state(*state);
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const ParameterDescription& parameter = plugin.parameters[i];
     if (!parameter.is_text()) {

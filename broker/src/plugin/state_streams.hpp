@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "ctxbroker/plugin.h"
@@ -17,8 +19,9 @@ class StateStreams {
  public:
   explicit StateStreams(const ctxb_host* its_host) noexcept;
 
-  // Lets the streams work on these. Null takes a stream back.
-  void lend(std::vector<std::byte>* its_target, const std::vector<std::byte>* its_source);
+  // Lets the streams work on these. Null, or nothing, takes a stream back.
+  void lend(std::vector<std::byte>* its_target,
+            std::optional<std::span<const std::byte>> its_source);
   // The functions of the streams. Any thread.
   std::int64_t write(const void* from, std::uint64_t bytes) noexcept;
   std::int64_t read(void* to, std::uint64_t bytes) noexcept;
@@ -30,7 +33,7 @@ class StateStreams {
   const ctxb_host* const host_;
   std::mutex mutex_;
   std::vector<std::byte>* target_ = nullptr;
-  const std::vector<std::byte>* source_ = nullptr;
+  std::optional<std::span<const std::byte>> source_;
   std::size_t position_ = 0;  // in the source
 };
 

@@ -13,8 +13,8 @@
 #include "ctxbroker/plugin.h"
 #include "ctxbroker/version.hpp"
 #include "graph/done_callback.hpp"
+#include "limits/limits.hpp"
 #include "plugin/access.hpp"
-#include "plugin/base64.hpp"
 #include "plugin/broker_impl.hpp"
 #include "plugin/description_json.hpp"
 #include "plugin/foreign_text.hpp"
@@ -199,22 +199,23 @@ void GraphClient::stale() {
                   : "the worker has started again; the next call sets it up");
 }
 
-DocumentReply GraphClient::send_document(GraphCall type, std::size_t bytes) {
-  const DocumentMessage message{epoch_, document_.handle(), bytes};
+DocumentReply GraphClient::send_document(const DocumentMessage& message, GraphCall type) {
   DocumentReply reply;
   const std::size_t got = worker_.impl_->call(
       {type, 0, &message, sizeof message}, &reply, sizeof reply,
       type == graph_question ? options_.worker.call_timeout : options_.worker.start_timeout,
       WorkerImpl::Absent::refuse);
-  if (got != sizeof reply || reply.bytes > longest_document ||
-      (reply.fits != 0 && reply.bytes > document_.bytes())) {
+  const std::uint64_t most_states = nodes_.size() * limits::plugin_state.most;
+  if (got != sizeof reply || reply.bytes > longest_document || reply.state_bytes > most_states ||
+      (reply.fits != 0 && reply.bytes + reply.state_bytes > document_.bytes())) {
     refuse("it answered with a length that cannot be right");
   }
   if (reply.failed > 1) stale();
   return reply;
 }
 
-Json GraphClient::ask(GraphCall type, const Json& question) {
+GraphClient::Answer GraphClient::exchange(GraphCall type, const Json& question,
+                                          std::span<const std::byte> state, States wanted) {
   const std::string text = dumped(question);
   constexpr std::size_t least = 65536;
   const auto make_room = [&](std::size_t bytes) {
@@ -222,19 +223,62 @@ Json GraphClient::ask(GraphCall type, const Json& question) {
     document_ =
         WorkerBuffer(worker_.impl_->lend(std::max(least, bytes), WorkerImpl::LentTo::this_process));
   };
-  make_room(text.size());
-  std::memcpy(document_.data(), text.data(), text.size());
-  DocumentReply reply = send_document(type, text.size());
+  make_room(text.size() + state.size());
+  auto* const begin = static_cast<std::byte*>(document_.data());
+  std::memcpy(begin, text.data(), text.size());
+  if (!state.empty()) std::memcpy(begin + text.size(), state.data(), state.size());
+  DocumentReply reply =
+      send_document({epoch_, document_.handle(), text.size(), state.size()}, type);
   const bool failed = reply.failed != 0;
   if (reply.fits == 0) {
-    make_room(reply.bytes);
-    reply = send_document(graph_more, 0);
+    make_room(reply.bytes + reply.state_bytes);
+    reply = send_document({epoch_, document_.handle(), 0, 0}, graph_more);
     if (reply.fits == 0) refuse("its answer grows while it is fetched");
   }
-  const std::string copy(static_cast<const char*>(document_.data()), reply.bytes);
-  Json answer = read([&] { return json::parse(copy, "the answer"); });
-  if (!failed) return answer;
-  throw read([&] { return read_error(answer); });
+  if (reply.state_bytes != 0 && (failed || wanted == States::none)) {
+    refuse("it sent a state that it was not asked for");
+  }
+  const auto* const answer = static_cast<const std::byte*>(document_.data());
+  const std::string copy(reinterpret_cast<const char*>(answer), reply.bytes);
+  Json json = read([&] { return json::parse(copy, "the answer"); });
+  if (reply.state_bytes == 0) drop_large_document();
+  if (failed) throw read([&] { return read_error(json); });
+  if (reply.state_bytes == 0) return {std::move(json), {}};
+  return {std::move(json), {answer + reply.bytes, reply.state_bytes}};
+}
+
+Json GraphClient::ask(GraphCall type, const Json& question, std::span<const std::byte> state) {
+  return exchange(type, question, state, States::none).json;
+}
+
+// The answer says how many bytes each state has. Null: there is none.
+std::vector<GraphClient::State> GraphClient::take_states(const Answer& answer, std::size_t count) {
+  std::vector<State> states;
+  read([&] {
+    const Json& sizes = answer.json.at("states");
+    if (sizes.size() != count) throw json::DocumentError("states are missing");
+    std::span<const std::byte> left = answer.states;
+    for (const Json& one : sizes) {
+      if (one.is_null()) {
+        states.emplace_back();
+        continue;
+      }
+      const auto bytes = json::whole_number(one, left.size());
+      if (!bytes) throw json::DocumentError("a state is longer than the bytes that came");
+      const auto its = left.first(*bytes);
+      states.push_back(std::make_shared<const std::vector<std::byte>>(its.begin(), its.end()));
+      left = left.subspan(*bytes);
+    }
+    if (!left.empty()) throw json::DocumentError("more bytes came than the states have");
+  });
+  drop_large_document();
+  return states;
+}
+
+// Memory for a large state is not kept for the next question.
+void GraphClient::drop_large_document() noexcept {
+  constexpr std::size_t most_kept = std::size_t{1} << 20;
+  if (document_.bytes() > most_kept) document_ = {};
 }
 
 // The process before can still be leaving, and write into its blocks.
@@ -331,9 +375,9 @@ void GraphClient::restore(std::size_t index) {
     values.push_back(known.description.parameters[i].is_text() ? Json(known.texts[i])
                                                                : to_json(known.values[i]));
   }
-  Json question{{"node", index}, {"values", std::move(values)}};
-  if (known.state) question["state"] = to_base64(*known.state);
-  ask(graph_restore, question);
+  const Json question{
+      {"node", index}, {"values", std::move(values)}, {"has_state", known.state != nullptr}};
+  ask(graph_restore, question, bytes_of(known.state));
 }
 
 // ---- Activation ------------------------------------------------------------------------------
@@ -457,17 +501,12 @@ void GraphClient::deactivate() {
   give_up_jobs();
   relays_.clear();
   if (!is_set_up() || !was_active) return;
-  const Json states = ask(graph_deactivate, Json::object());
+  const Answer answer = exchange(graph_deactivate, Json::object(), {}, States::some);
+  const std::vector<State> states = take_states(answer, nodes_.size());
   done_jobs_->look();
-  read([&] {
-    if (states.size() != nodes_.size()) throw json::DocumentError("states are missing");
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (!states.at(i).is_string() || !nodes_[i].has_state) continue;
-      auto state = from_base64(states.at(i).get_ref<const std::string&>());
-      if (!state) throw json::DocumentError("a state is not base64");
-      nodes_[i].state = std::move(state);
-    }
-  });
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (states[i] && nodes_[i].has_state) nodes_[i].state = states[i];
+  }
 }
 
 }  // namespace ctxbroker::detail

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -110,13 +111,14 @@ class GraphClient final : public GraphSegment {
   }
 
  private:
+  using State = std::shared_ptr<const std::vector<std::byte>>;
   struct Node {
     PluginDescription description;
     std::string described;  // the same as the worker has said it
     bool has_state = false;
     std::vector<ParameterValue> values;  // of each parameter; those of texts count for nothing
     std::vector<std::string> texts;
-    std::optional<std::vector<std::byte>> state;  // the last that was seen
+    State state;  // the last that was seen, or null
   };
   struct Flight {
     std::uint64_t job = 0;  // 0: it is free
@@ -139,6 +141,9 @@ class GraphClient final : public GraphSegment {
   // The purpose of the next process: it takes over if this one ends, or because this one has ended.
   enum class Purpose : std::uint8_t { stand_by, replacement };
 
+  static std::span<const std::byte> bytes_of(const State& state) noexcept {
+    return state ? std::span<const std::byte>(*state) : std::span<const std::byte>();
+  }
   const Node& at(std::size_t node) const;
   Node& at(std::size_t node) { return const_cast<Node&>(std::as_const(*this).at(node)); }
   std::size_t parameter_of(const Node& node, std::string_view id, bool is_text) const;
@@ -166,8 +171,19 @@ class GraphClient final : public GraphSegment {
   void send_activation();
   void take_activation(std::vector<JobInput> inputs, std::uint64_t latency,
                        std::vector<std::uint64_t> before);
-  Json ask(GraphCall type, const Json& question);
-  DocumentReply send_document(GraphCall type, std::size_t bytes);
+  // Sends a question and the state that it is about, and returns the answer.
+  Json ask(GraphCall type, const Json& question, std::span<const std::byte> state = {});
+  // The text of an answer, and the bytes of the states behind it, which lie in document_.
+  struct Answer {
+    Json json;
+    std::span<const std::byte> states;
+  };
+  enum class States : std::uint8_t { none, some };  // that may come with an answer
+  Answer exchange(GraphCall type, const Json& question, std::span<const std::byte> state,
+                  States wanted);
+  std::vector<State> take_states(const Answer& answer, std::size_t count);
+  void drop_large_document() noexcept;
+  DocumentReply send_document(const DocumentMessage& message, GraphCall type);
   // Reads an answer, which must be right.
   template <typename Read>
   auto read(const Read& read_it) {

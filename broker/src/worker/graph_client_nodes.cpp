@@ -98,24 +98,32 @@ std::string GraphClient::to_text(std::size_t node, std::string_view id,
 Preset GraphClient::save_preset(std::size_t node) {
   Node& one = at(node);
   set_up();
-  const Json answer = ask(graph_save_preset, {{"node", node}});
+  const Answer answer = exchange(graph_save_preset, {{"node", node}}, {}, States::some);
+  const State state = take_states(answer, 1).front();
   Preset preset = read([&] {
     try {
-      return parse_preset(answer.get<std::string>(), one.description.short_name);
+      return parse_preset(answer.json.at("preset").get<std::string>(), one.description.short_name);
     } catch (const Error& error) {
       throw json::DocumentError(error.what());
     }
   });
   if (preset.plugin != one.description.id) refuse("it saved a preset of another plug-in");
-  if (one.has_state) one.state = preset.state;
+  if (state) preset.state = *state;
+  if (one.has_state) one.state = state;
   return preset;
 }
 
 std::vector<PresetRemark> GraphClient::load_preset(std::size_t node, const Preset& preset) {
   Node& one = at(node);
   set_up();
+  // The state's bytes go beside the text.
+  const Preset rest{preset.plugin, preset.version, preset.values, {}, preset.other};
+  const State state =
+      preset.state ? std::make_shared<const std::vector<std::byte>>(*preset.state) : nullptr;
   const Json answer =
-      ask(graph_load_preset, {{"node", node}, {"preset", ctxbroker::to_json(preset)}});
+      ask(graph_load_preset,
+          {{"node", node}, {"preset", ctxbroker::to_json(rest)}, {"has_state", state != nullptr}},
+          bytes_of(state));
   Node set = one;
   std::vector<PresetRemark> remarks;
   read([&] {
@@ -143,7 +151,7 @@ std::vector<PresetRemark> GraphClient::load_preset(std::size_t node, const Prese
                          take_message(remark.at(2).get<std::string>().c_str())});
     }
   });
-  if (one.has_state && preset.state) set.state = preset.state;
+  if (one.has_state && state) set.state = state;
   one = std::move(set);
   return remarks;
 }
@@ -151,7 +159,7 @@ std::vector<PresetRemark> GraphClient::load_preset(std::size_t node, const Prese
 Preset GraphClient::last_preset(std::size_t node) const {
   const Node& one = at(node);
   Preset preset = preset_of(one.description, one.values, one.texts);
-  preset.state = one.state;
+  if (one.state) preset.state = *one.state;
   return preset;
 }
 

@@ -117,7 +117,7 @@ bool GraphClient::take_next() {
   if (active_ && retired_->settings_ == settings_) {
     bring_up_to_date(*retired_);
   } else {
-    if (retired_->active_) ask(graph_deactivate, Json::object());
+    if (retired_->active_) exchange(graph_deactivate, Json::object(), {}, States::some);
     restore_all();
   }
   return true;
@@ -171,7 +171,7 @@ void GraphClient::take_settings(const Settings& settings) {
 
 void GraphClient::leave_settings() {
   settings_ = 0;
-  if (active_) ask(graph_deactivate, Json::object());
+  if (active_) exchange(graph_deactivate, Json::object(), {}, States::some);
   active_ = false;
 }
 

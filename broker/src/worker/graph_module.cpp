@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "ctxbroker/crash_report.hpp"
@@ -18,6 +19,7 @@ namespace {
 const ctxb_worker_host* host = nullptr;
 std::unique_ptr<Served> served;
 std::string waiting_answer;  // for graph_more
+States waiting_states;       // likewise
 
 // Runs the work; false, with the error's text, when it has failed. A lost context passes: a new
 // process is a better place for what comes.
@@ -39,20 +41,21 @@ bool attempt(std::string& text, const Work& work) {
   return false;
 }
 
-Json answer_of(std::uint32_t type, std::uint64_t epoch, const std::string& text) {
+Json answer_of(std::uint32_t type, std::uint64_t epoch, const std::string& text,
+               std::span<const std::byte> state) {
   const Json ask = json::parse(text, "the host's message");
   if (type == graph_open) return served->open(epoch, ask);
   switch (type) {
     case graph_create:
       return served->create(ask);
     case graph_restore:
-      return served->restore(ask);
+      return served->restore(ask, state);
     case graph_question:
       return served->question(ask);
     case graph_load_preset:
-      return served->load_preset(ask);
+      return served->load_preset(ask, state);
     case graph_save_preset:
-      return served->save_preset(ask);
+      return served->save_preset(ask, waiting_states);
     case graph_set:
       return served->set(ask);
     case graph_activate:
@@ -66,11 +69,16 @@ Json answer_of(std::uint32_t type, std::uint64_t epoch, const std::string& text)
     case graph_make_device:
       return served->make_device(ask);
     case graph_deactivate:
-      return served->deactivate();
+      return served->deactivate(waiting_states);
     default:
       check_message(false, "its type is not known");
   }
   return {};
+}
+
+void forget_answer() noexcept {
+  waiting_answer.clear();
+  waiting_states.clear();
 }
 
 void answer_document(const ctxb_worker_message& message, ctxb_worker_reply& to) {
@@ -79,24 +87,31 @@ void answer_document(const ctxb_worker_message& message, ctxb_worker_reply& to) 
   std::memcpy(&asked, message.data, sizeof asked);
   void* memory = nullptr;
   std::uint64_t size = 0;
-  check_message(host->buffer(asked.block, &memory, &size) == CTXB_OK && asked.bytes <= size,
+  check_message(host->buffer(asked.block, &memory, &size) == CTXB_OK && asked.bytes <= size &&
+                    asked.state_bytes <= size - asked.bytes,
                 "its block is not lent, or too small");
+  auto* at = static_cast<std::byte*>(memory);
   DocumentReply reply;
+  if (message.type != graph_more) forget_answer();
   if (message.type != graph_open && asked.epoch != served->epoch()) {
     reply.failed = other_set_up;
-    waiting_answer.clear();
+    forget_answer();
   } else if (message.type != graph_more) {
     const std::string text(static_cast<const char*>(memory), asked.bytes);
+    const std::span<const std::byte> state(at + asked.bytes, asked.state_bytes);
     const bool good = attempt(waiting_answer, [&] {
-      waiting_answer = dumped(answer_of(message.type, asked.epoch, text));
+      waiting_answer = dumped(answer_of(message.type, asked.epoch, text, state));
     });
     reply.failed = good ? 0 : 1;
+    if (!good) waiting_states.clear();
   }
   reply.bytes = waiting_answer.size();
-  if (waiting_answer.size() <= size) {
-    std::memcpy(memory, waiting_answer.data(), waiting_answer.size());
+  for (const auto& state : waiting_states) reply.state_bytes += state.size();
+  if (reply.bytes + reply.state_bytes <= size) {
+    at = std::copy_n(reinterpret_cast<const std::byte*>(waiting_answer.data()), reply.bytes, at);
+    for (const auto& state : waiting_states) at = std::copy(state.begin(), state.end(), at);
     reply.fits = 1;
-    waiting_answer.clear();
+    forget_answer();
   }
   std::memcpy(to.data, &reply, sizeof reply);
   to.bytes = sizeof reply;

@@ -16,7 +16,6 @@
 #include "ctxbroker/version.hpp"
 #include "graph/graph_access.hpp"
 #include "plugin/access.hpp"
-#include "plugin/base64.hpp"
 #include "plugin/description_json.hpp"
 #include "plugin/instance.hpp"
 #include "worker/done_jobs.hpp"
@@ -29,6 +28,12 @@ void check_message(bool good, const char* what) {
 }
 
 namespace {
+
+// Returns what the answer's text says of a state: how many bytes of those behind it are its.
+Json add_state(States& states, std::vector<std::byte> state) {
+  states.push_back(std::move(state));
+  return states.back().size();
+}
 
 // The host's records get those of the broker here. Those that the host is too slow for are lost.
 void pass_record(const ctxb_worker_host& host, const Record& record) {
@@ -194,16 +199,12 @@ Json Served::create(const Json& ask) {
 }
 
 // Restores what the plug-in was set to in the process before this one.
-Json Served::restore(const Json& ask) {
+Json Served::restore(const Json& ask, std::span<const std::byte> state) {
   PluginInstance& instance = node(ask).instance;
   const auto& parameters = instance.description().parameters;
   const Json& values = ask.at("values");
   check_message(values.size() == parameters.size(), "the values are not those of the parameters");
-  if (ask.contains("state")) {
-    const auto state = from_base64(ask.at("state").get<std::string>());
-    check_message(state.has_value(), "the state is not base64");
-    instance.load_state(*state);
-  }
+  if (ask.at("has_state").get<bool>()) Access::of(instance).load_state(state);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].is_text()) {
       const auto text = values[i].get<std::string>();
@@ -256,18 +257,24 @@ Json Served::question(const Json& ask) {
           {"device_seconds", m.device_seconds}};
 }
 
-Json Served::load_preset(const Json& ask) {
+Json Served::load_preset(const Json& ask, std::span<const std::byte> state) {
   PluginInstance& instance = node(ask).instance;
+  const Preset preset = parse_preset(ask.at("preset").get<std::string>(), "from the host");
+  std::optional<std::span<const std::byte>> given;
+  if (ask.at("has_state").get<bool>()) given = state;
   Json remarks = Json::array();
-  for (const PresetRemark& remark : ctxbroker::load_preset(
-           instance, parse_preset(ask.at("preset").get<std::string>(), "from the host"))) {
+  for (const PresetRemark& remark : detail::load_preset(instance, preset, given)) {
     remarks.push_back({static_cast<int>(remark.kind), remark.parameter, remark.text});
   }
   return {{"remarks", std::move(remarks)}, {"values", values_of(instance)}};
 }
 
-Json Served::save_preset(const Json& ask) {
-  return to_json(ctxbroker::save_preset(node(ask).instance));
+Json Served::save_preset(const Json& ask, States& states) {
+  Preset preset = ctxbroker::save_preset(node(ask).instance);
+  Json size;
+  if (preset.state) size = add_state(states, std::move(*preset.state));
+  preset.state.reset();
+  return {{"preset", ctxbroker::to_json(preset)}, {"states", Json::array({size})}};
 }
 
 Json Served::set(const Json& ask) {
@@ -341,20 +348,20 @@ void Served::end_graph() {
   registered_.clear();
 }
 
-Json Served::deactivate() {
+Json Served::deactivate(States& states) {
   end_graph();
   deactivate_all(nodes_);
-  Json states = Json::array();
+  Json sizes = Json::array();
   for (LoadedNode& one : nodes_) {
-    Json state;
+    Json size;
     try {
-      if (one.instance.has_state()) state = to_base64(one.instance.save_state());
+      if (one.instance.has_state()) size = add_state(states, one.instance.save_state());
     } catch (const Error& error) {  // the host keeps the one before, and asked for none
       if (error.kind() == ErrorKind::context_lost) throw;
     }
-    states.push_back(std::move(state));
+    sizes.push_back(std::move(size));
   }
-  return states;
+  return {{"states", std::move(sizes)}};
 }
 
 Json Served::lend_device(const Json& ask) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ struct JobTable {
 void read_table(const ctxb_worker_host& host, const JobMessage& message,
                 const std::vector<bool>& on_device, const SharedDevices& devices, JobTable& read);
 
+// The states that go with an answer, behind its text.
+using States = std::vector<std::vector<std::byte>>;
+
 class Served {
  public:
   explicit Served(const ctxb_worker_host* host) : host_(host) {}
@@ -48,13 +52,13 @@ class Served {
 
   Json open(std::uint64_t epoch, const Json& ask);
   Json create(const Json& ask);
-  Json restore(const Json& ask);
+  Json restore(const Json& ask, std::span<const std::byte> state);
   Json question(const Json& ask);
-  Json load_preset(const Json& ask);
-  Json save_preset(const Json& ask);
+  Json load_preset(const Json& ask, std::span<const std::byte> state);
+  Json save_preset(const Json& ask, States& states);
   Json set(const Json& ask);
   Json activate(const Json& ask);
-  Json deactivate();
+  Json deactivate(States& states);
   Json write_timeline(const Json& ask);
   Json lend_device(const Json& ask);
   Json take_back_device(const Json& ask);

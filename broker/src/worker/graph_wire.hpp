@@ -4,7 +4,8 @@
 //
 // DOCUMENTS set up and ask: JSON text, in a block that the host lends for them. The message is a
 // DocumentMessage, and the answer a DocumentReply; the answer's text replaces the question's in the
-// block, or waits in the worker until a larger block has come.
+// block, or waits in the worker until a larger block has come. States of plug-ins can be large, so
+// they are not part of the text: their bytes follow it in the block, one after another.
 //
 // JOBS are a JobMessage, and a block with everything else: a table, then the samples whose
 // buffers are not lent. The answer is a JobReply, and the outputs are in the blocks. A job that
@@ -58,11 +59,13 @@ struct DocumentMessage {
   std::uint64_t epoch = 0;  // which set-up it belongs to
   std::uint64_t block = 0;
   std::uint64_t bytes = 0;  // of the text
+  std::uint64_t state_bytes = 0;
 };
 
 struct DocumentReply {
-  std::uint64_t bytes = 0;   // of the text
-  std::uint32_t fits = 0;    // it is in the block
+  std::uint64_t bytes = 0;  // of the text
+  std::uint64_t state_bytes = 0;
+  std::uint32_t fits = 0;    // all of it is in the block
   std::uint32_t failed = 0;  // 1: it is an error
 };
 

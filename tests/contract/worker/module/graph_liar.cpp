@@ -51,10 +51,12 @@ std::string sound_answer(std::uint32_t type) {
     case graph_activate:
       return R"({"job_inputs": [[0, 0]], "latency": 0, "before": [0], "memory": 0})";
     case graph_deactivate:
-      return R"([null])";
+      return R"({"states": [null]})";
     case graph_save_preset:
-      return R"("{\"schema\": \"ctxbroker.preset/1\", \"plugin\": \"com.example.test.liar\", )"
-             R"(\"version\": \"1.0.0\", \"values\": {\"amount\": 0}}")";
+      return R"({"states": [null], )"
+             R"("preset": "{\"schema\": \"ctxbroker.preset/1\", )"
+             R"(\"plugin\": \"com.example.test.liar\", )"
+             R"(\"version\": \"1.0.0\", \"values\": {\"amount\": 0}}"})";
     case graph_question:
       return R"([[0, 0, 8, 8]])";
     default:
@@ -168,8 +170,10 @@ std::string answer_to(std::uint32_t type) {
     }
     if (is("latencies")) return R"({"job_inputs": [[0, 0]], "latency": 0, "before": []})";
   }
-  if (type == graph_deactivate && is("states")) return "[1, 2]";
-  if (type == graph_deactivate && is("base64")) return "[\"???\"]";
+  if (type == graph_deactivate && is("states")) return R"({"states": [null, null]})";
+  if (type == graph_deactivate && is("state_long")) return R"({"states": [1]})";
+  if (type == graph_deactivate && is("state_negative")) return R"({"states": [-1]})";
+  if (type == graph_deactivate && is("state_short")) return R"({"states": [15]})";
   if (type == graph_question) {
     if (is("region_huge")) return "[[0, 0, 4294967295, 4294967295]]";
     if (is("regions_many")) return "[[0, 0, 8, 8], [0, 0, 8, 8]]";
@@ -218,6 +222,10 @@ void answer_document(const ctxb_worker_message& message, ctxb_worker_reply& to) 
   reply.bytes = waiting.size();
   reply.fits = waiting.size() <= size ? 1 : 0;
   if (reply.fits != 0) std::memcpy(memory, waiting.data(), waiting.size());
+  if (message.type == graph_deactivate && is("state_short")) reply.state_bytes = 16;
+  if (message.type == graph_deactivate && is("state_beyond")) reply.state_bytes = size;
+  if (message.type == graph_deactivate && is("state_endless")) reply.state_bytes = UINT64_MAX;
+  if (message.type == graph_timeline && is("state_unasked")) reply.state_bytes = 16;
   to.bytes = sizeof reply;
   if (at_first && is("open_short")) to.bytes = 3;
   if (at_first && is("open_long")) to.bytes = to.capacity;
