@@ -137,7 +137,8 @@ class Pipeline {
       });
     }
     const JobBuffers buffers = picture.buffers(result_bytes_, options_.move_on_fault);
-    in_frame(picture.frame(), [&] {
+    const Frame& oldest = in_graph_.empty() ? picture.frame() : in_graph_.front().frame();
+    in_frames(oldest, picture.frame(), picture.frame(), [&] {
       try {
         if (options_.tile) {
           session_.run_or_move([&] {
@@ -200,9 +201,10 @@ class Pipeline {
     const auto picture = std::make_shared<Picture>(std::move(in_graph_.front()));
     in_graph_.pop_front();
     const Frame& frame = picture->frame();
+    const Frame& newest = in_graph_.empty() ? frame : in_graph_.back().frame();
     attempt(frame, [&] {
       try {
-        in_frame(frame, [&] {
+        in_frames(frame, newest, frame, [&] {
           if (!options_.tile) session_.finish(picture->job);
         });
       } catch (...) {

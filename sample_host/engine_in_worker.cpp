@@ -247,8 +247,12 @@ class InWorker final : public Engine {
       }
       // --job-timeout limits jobs, and no activation.
       const bool is_late_job = end->cause == WorkerExitCause::late && graph_->active();
+      const bool is_fault = end->cause == WorkerExitCause::cuda_ended;
       throw Error(ErrorKind::context_lost, end->text,
-                  {.call = is_late_job ? late_worker_process : worker_process, .tenant = library});
+                  {.call = is_late_job ? late_worker_process
+                           : is_fault  ? faulted_worker_process
+                                       : worker_process,
+                   .tenant = library});
     }
   }
 

@@ -81,6 +81,11 @@ ExitCode exit_code_of(ErrorKind kind) noexcept {
   return ExitCode::internal;
 }
 
+bool is_fault(const Error& error) noexcept {
+  if (error.kind() != ErrorKind::context_lost) return false;
+  return error.origin().status != 0 || error.origin().call == faulted_worker_process;
+}
+
 std::string next_step(const Error& error) {
   const bool has_log = error.message().find('\n') != std::string::npos;
   switch (error.kind()) {
@@ -100,7 +105,7 @@ std::string next_step(const Error& error) {
       return "use a smaller picture or block, fewer --jobs or another --device, or raise the "
              "budget in the policy file";
     case ErrorKind::context_lost:
-      if (error.origin().call == worker_process) {
+      if (error.origin().call == worker_process || error.origin().call == faulted_worker_process) {
         return "leave the plug-in out, or report this to its author";
       }
       if (error.origin().call == late_worker_process ||
@@ -145,7 +150,8 @@ std::string next_step(const Error& error) {
 namespace {
 
 bool is_end_of_worker(const Error& error) {
-  return error.origin().call == worker_process || error.origin().call == late_worker_process;
+  const std::string& call = error.origin().call;
+  return call == worker_process || call == late_worker_process || call == faulted_worker_process;
 }
 
 std::string with_next_step(const Error& error, const std::string& where) {

@@ -35,10 +35,16 @@ std::span<const ExitCodeRow> exit_codes() noexcept;
 // The code for an error that the broker threw.
 ExitCode exit_code_of(ErrorKind kind) noexcept;
 
-// Error::Origin::call of a lost context that was the end of the plug-ins' process (--isolate), and
-// of one that ended because a job took longer than --job-timeout.
+// Error::Origin::call of a lost context that was the end of the plug-ins' process (--isolate), of
+// one that ended because a job took longer than --job-timeout, and of one that a fault on the
+// device ended.
 constexpr const char* worker_process = "worker process";
 constexpr const char* late_worker_process = "late worker process";
+constexpr const char* faulted_worker_process = "faulted worker process";
+
+// Returns whether work on the device has faulted. Then it can be that of any job in flight,
+// whichever the host was waiting for.
+bool is_fault(const Error& error) noexcept;
 
 // What a person can do about an error of the broker; empty where the error's own text says it.
 std::string next_step(const Error& error);

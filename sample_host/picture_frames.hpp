@@ -35,4 +35,22 @@ auto in_frame(const Frame& frame, const Step& step) {
   }
 }
 
+// Does what in_frame does for `frame`, while the frames from `first` to `last` are in the graph.
+// After a fault on the device, the error names all of these.
+template <typename Step>
+auto in_frames(const Frame& first, const Frame& last, const Frame& frame, const Step& step) {
+  const auto several = [&] {
+    return "one of the frames " + std::to_string(first.position) + " to " +
+           std::to_string(last.position) + ": ";
+  };
+  if (first.position == last.position) return in_frame(frame, step);
+  try {
+    return step();
+  } catch (const Failure& failure) {
+    throw Failure(failure, frame.name);
+  } catch (const Error& error) {
+    throw Failure(error, is_fault(error) ? several() : frame.name);
+  }
+}
+
 }  // namespace ctxbroker::sample_host

@@ -149,7 +149,8 @@ struct GraphOptions {
   bool measure = false;
   /// After a fault, the error names only the plug-in that can have caused it. For that, each node
   /// writes a mark when its work has ended, which costs a small job about 1 us for each node.
-  /// Without marks, the error names every plug-in of the jobs in flight.
+  /// If several jobs can be in flight, the error also names the position of the job. Without marks,
+  /// the error names every plug-in of the jobs in flight.
   bool name_faults = true;
   /// The treatment of jobs that miss their deadlines. A graph with ports on the device can only
   /// deliver.

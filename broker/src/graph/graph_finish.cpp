@@ -151,8 +151,9 @@ std::string Graph::Impl::kernels_of(const std::vector<Index>& suspects) const {
 
 // After a fault: the nodes that can have caused it. Their work had begun and not ended, and they
 // waited for nobody, neither for other nodes nor for their own work of an older job.
-std::vector<Graph::Impl::Index> Graph::Impl::fault_suspects() const {
-  std::vector<bool> is_open(nodes.size()), is_suspect(nodes.size());
+Graph::Impl::Suspects Graph::Impl::fault_suspects() const {
+  std::vector<bool> is_open(nodes.size());
+  std::vector<const JobFlight*> suspected_in(nodes.size());
   std::vector<const JobFlight*> jobs;
   for (const JobFlight& flight : flights) {
     if (flight.job > retired) jobs.push_back(&flight);
@@ -172,18 +173,25 @@ std::vector<Graph::Impl::Index> Graph::Impl::fault_suspects() const {
       const bool waits =
           flight.marked && (is_open[n] || std::any_of(before.begin(), before.end(),
                                                       [&](Index one) { return !has_ended[one]; }));
-      if (!waits) is_suspect[n] = true;
+      if (!waits && suspected_in[n] == nullptr) suspected_in[n] = each;
       is_open[n] = true;
     }
   }
   // The software device knows whose work it was.
   const char* const owner = fault_details(nodes.front().lease->table()).owner;
-  std::vector<Index> suspects;
-  std::copy_if(wiring.order.begin(), wiring.order.end(), std::back_inserter(suspects),
-               [&](Index n) {
-                 const char* const name = nodes[n].instance->tenant().lasting_name;
-                 return is_suspect[n] && (owner == nullptr || owner == name);
-               });
+  Suspects suspects;
+  bool are_marked = options.jobs_in_flight > 1;
+  for (const Index n : wiring.order) {
+    const JobFlight* const flight = suspected_in[n];
+    const char* const name = nodes[n].instance->tenant().lasting_name;
+    if (flight == nullptr || (owner != nullptr && owner != name)) continue;
+    suspects.nodes.push_back(n);
+    are_marked = are_marked && flight->marked;
+    const std::int64_t position = flight->info.position;
+    const auto [first, last] = suspects.positions.value_or(std::pair(position, position));
+    suspects.positions = std::pair(std::min(first, position), std::max(last, position));
+  }
+  if (!are_marked) suspects.positions.reset();
   return suspects;
 }
 
@@ -191,7 +199,7 @@ std::vector<Graph::Impl::Index> Graph::Impl::fault_suspects() const {
 // others is no longer taken for a suspect.
 std::optional<Error> Graph::Impl::named_fault(const Error& seen) {
   if (!broker.fault().happened()) return {};
-  const std::vector<Index> suspects = fault_suspects();
+  const auto [suspects, positions] = fault_suspects();
   std::string names;
   for (const Index n : suspects) {
     names += (names.empty() ? "" : ", ") + nodes[n].instance->description().short_name;
@@ -204,7 +212,13 @@ std::optional<Error> Graph::Impl::named_fault(const Error& seen) {
       suspects.empty()       ? "the job failed while no work of its plug-ins was under way"
       : suspects.size() == 1 ? "the work of plug-in " + names + " failed"
                              : "the work of one of the plug-ins " + names + " failed";
-  const std::string doing = who + kernels_of(suspects);
+  std::string doing = who + kernels_of(suspects);
+  if (positions) {
+    const auto [first, last] = *positions;
+    doing += first == last ? " at position " + std::to_string(first)
+                           : " at one of the positions " + std::to_string(first) + " to " +
+                                 std::to_string(last);
+  }
   return driver_error(at.lease->table(), broker.fault().status(), seen.origin().call.c_str(), doing,
                       at.lease->owner());
 }

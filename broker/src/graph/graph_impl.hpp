@@ -135,7 +135,13 @@ struct Graph::Impl {
   void retire_through(std::uint64_t job);
   void add_times(detail::JobFlight& flight) noexcept;
   std::string kernels_of(const std::vector<Index>& suspects) const;
-  std::vector<Index> fault_suspects() const;
+  // The nodes that can have caused a fault, and the first and last position of the jobs that they
+  // were working on. Without positions, these are not known, or only one job can be in flight.
+  struct Suspects {
+    std::vector<Index> nodes;
+    std::optional<std::pair<std::int64_t, std::int64_t>> positions;
+  };
+  Suspects fault_suspects() const;
   std::optional<Error> named_fault(const Error& seen);
   void forget_jobs() noexcept;
   void settle() noexcept;

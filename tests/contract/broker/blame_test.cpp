@@ -140,6 +140,35 @@ const FaultCase fault_cases[] = {
 INSTANTIATE_TEST_SUITE_P(Faults, BlameFaultTest, ::testing::ValuesIn(fault_cases),
                          [](const auto& given) { return std::string(given.param.name); });
 
+// The fault is noticed in whichever call comes next, which may be about another job.
+TEST_F(BlameChildTest, DISABLED_OneOfSeveralJobsFaults) {
+  PluginInstance faulty = made("memory_faults"), before = active("affine");
+  faulty.activate(test_sizes);
+  GraphOptions options;
+  options.jobs_in_flight = 4;
+  Graph graph(broker, {&before, &faulty}, test_sizes, options);
+  std::vector<std::vector<float>> pixels(4, std::vector<float>(8 * 4 * 4));
+  JobInfo job;
+  job.width = 8;
+  job.height = 4;
+  const std::string text = error_text(ErrorKind::context_lost, [&] {
+    std::uint64_t last = 0;
+    for (std::size_t i = 0; i < pixels.size(); ++i) {
+      job.position = 70 + static_cast<std::int64_t>(i);
+      faulty.set_parameter("null", job.position == 72 ? 1 : 0);
+      faulty.set_parameter("access", job.position == 72 ? 1 : 0);
+      last = graph.submit({{pixels[i].data()}, {pixels[i].data()}}, job);
+    }
+    graph.finish(last);
+  });
+  EXPECT_THAT(text, HasSubstr("the work of plug-in memory_faults failed (kernel touch) at position "
+                              "72: "));
+}
+
+TEST(BlamePositionTest, FaultNamesThePositionOfItsJob) {
+  child("OneOfSeveralJobsFaults");
+}
+
 // --- crashes -----------------------------------------------------------------------------------
 
 void previous_handler(int number, siginfo_t* info, void*) {

@@ -193,6 +193,35 @@ TEST_F(IsolateCommand, ACrashIsAMessageWithTheName) {
             SIGSEGV);
 }
 
+// A fault is noticed when another frame is submitted or waited for.
+TEST_F(IsolateCommand, FaultNamesTheFrameWithAndWithoutIsolation) {
+  for (int frame = 1; frame <= 8; ++frame) png("in." + std::to_string(frame) + ".png", 40, 30);
+  const std::string hostile =
+      (program_folder().parent_path() / "test_plugins" / "hostile.so").string();
+  std::vector<std::string> arguments{
+      "image",        at("in.%d.png"),
+      "-o",           at("out.%d.png"),
+      "--frames",     "1-8",
+      "--plugin",     "exposure",
+      "--plugin",     hostile,
+      "--automation", file("a.csv", "4,hostile.kernel,address\n5,hostile.kernel,none\n")};
+  const auto error_with = [&](const char* jobs, bool isolated) {
+    std::vector<std::string> all = arguments;
+    all.insert(all.end(), {"--jobs", jobs});
+    if (isolated) all.emplace_back("--isolate");
+    const Ended ended = run(all);
+    EXPECT_EQ(ended.exit_code, static_cast<int>(ExitCode::plugin)) << ended.errors;
+    return ended.errors;
+  };
+  for (const bool isolated : {false, true}) {
+    EXPECT_THAT(error_with("1", isolated), HasSubstr("error: frame 4: "));
+    const std::string error = error_with("4", isolated);
+    EXPECT_THAT(error, HasSubstr("at position 4"));
+    EXPECT_THAT(error,
+                testing::ContainsRegex("error: (frame 4|one of the frames [1-4] to [4-8]): "));
+  }
+}
+
 // The user trusts all plug-ins but one.
 TEST_F(IsolateCommand, APolicyIsolatesOnePlugin) {
   png("in.png", 16, 16);
