@@ -279,7 +279,7 @@ void threads_parameters(Trial& trial) {
       for (const std::size_t i : automatable) {
         if (number_count(parameters[i].type) != 1) continue;
         const double at = number_at(trial.seed, i, step);
-        instance.set_parameter(i, parameters[i].from_position(at));
+        static_cast<void>(instance.try_set_parameter(i, parameters[i].from_position(at)));
       }
     }
   });

@@ -55,9 +55,10 @@ class CTXB_API Error : public std::runtime_error {
  public:
   /// Where a failure happened. Members that do not apply keep their defaults.
   struct Origin {
-    std::string call = {};         ///< "cuMemAlloc_v2", "dlopen", "activate".
-    int status = 0;                ///< A CUresult or a ctxb_status; 0 when there is none.
-    std::string status_name = {};  ///< "CUDA_ERROR_OUT_OF_MEMORY".
+    std::string call = {};  ///< "cuMemAlloc_v2", "dlopen", "activate".
+    /// A CUresult if status_name begins with "CUDA_", else a ctxb_status; 0 when there is none.
+    int status = 0;
+    std::string status_name = {};  ///< "CUDA_ERROR_OUT_OF_MEMORY", "CTXB_ERROR_UNSUPPORTED".
     int device = -1;               ///< CUDA device ordinal, or -1.
     std::string tenant = {};       ///< The plug-in library's name, "host", or empty.
   };

@@ -158,8 +158,10 @@ struct GraphOptions {
   /// Called with a job's number as soon as all of its work is done, so that finish does not wait.
   /// May be empty. A driver thread or a thread in a call of the graph calls it, perhaps before
   /// submit has returned. It must return quickly, and call neither CUDA nor the broker. What it
-  /// throws is recorded. Do not hold a lock that it takes during a call of any graph, because that
-  /// call may wait for it. With it, submit takes a lock that the call holds too, so do without it
+  /// throws is recorded.
+  ///
+  /// **Never hold a lock that it takes while you call any graph.** That call may wait for it, and
+  /// neither would return. With it, submit takes a lock that the call holds too, so do without it
   /// on a real-time thread.
   ///
   /// It is called for a waiting job that is cancelled or cannot begin. It is not called for a job
@@ -307,10 +309,11 @@ class CTXB_API Graph {
   ///                of those that were are undefined.
   JobOutcome finish(std::uint64_t job);
 
-  /// Returns whether a job is finished, or can be finished without waiting. It does not wait. If
-  /// jobs wait, it finishes those that are done, to begin with others.
+  /// Returns whether a job is finished, or can be finished without waiting. If jobs wait
+  /// (GraphOptions::jobs_waiting), it finishes those that are done and begins with others, so it
+  /// calls plug-ins and GraphOptions::on_done on this thread. It does not wait.
   /// @throws Error  `invalid_argument` for a number that submit has not returned.
-  [[nodiscard]] bool is_done(std::uint64_t job) const;
+  [[nodiscard]] bool is_done(std::uint64_t job);
 
   /// Takes a job back that waits. GraphOptions::on_done is called for it, in this call. It does
   /// nothing for a job that has begun.
@@ -340,7 +343,10 @@ class CTXB_API Graph {
   ///                undefined after an exception. The graph can be used again unless the text says
   ///                otherwise.
   JobOutcome process(const JobBuffers& buffers, const JobInfo& job, const JobEvents& events = {});
-  /// The same for a graph with one input and one output. `output` may be `input`.
+  /// The same for a graph with one input and one output, both of them floats in the host's memory.
+  /// `output` may be `input`.
+  ///
+  /// @throws Error  `invalid_argument` for any other graph; else as above.
   JobOutcome process(const float* input, float* output, const JobInfo& job,
                      const JobEvents& events = {});
 

@@ -496,7 +496,10 @@ CTXB_EXPORT ctxb_status ctxb_tenant_realtime(const ctxb_tenant* tenant, const ch
 /* ---- Guards ---------------------------------------------------------------------------------*/
 
 /** A guard. Keep it on the stack from ctxb_tenant_enter to ctxb_guard_leave. Its content is
- * private to the broker. Its size stays the same as long as the library's SONAME does. */
+ * private to the broker. Its size stays the same as long as the library's SONAME does.
+ *
+ * Leave every guard that was entered. While one is not left, its tenant cannot be closed, the
+ * context stays current on the thread, and its memory must stay as it is. */
 typedef struct ctxb_guard {
   void* reserved[64];
 } ctxb_guard;

@@ -230,11 +230,13 @@ CTXB_EXPORT ctxb_status ctxb_graph_submit(ctxb_graph* graph, const ctxb_job_buff
  *         ctxb_graph_process, for this job or an older one. Then no job is in flight any more, and
  *         the outputs of those that were are undefined. */
 CTXB_EXPORT ctxb_status ctxb_graph_finish(ctxb_graph* graph, uint64_t job, uint32_t* outcome);
-/** Tells whether a job is finished, or can be finished without waiting. It does not wait. [graph]
+/** Tells whether a job is finished, or can be finished without waiting. If jobs wait
+ * (ctxb_graph_options.jobs_waiting), it finishes those that are done and begins with others, so it
+ * calls plug-ins and on_done on this thread. It does not wait. [graph]
  *
  * @param done  gets 1 or 0.
  * @return CTXB_ERROR_INVALID_ARGUMENT for a number that ctxb_graph_submit has not given. */
-CTXB_EXPORT ctxb_status ctxb_graph_is_done(const ctxb_graph* graph, uint64_t job, uint32_t* done);
+CTXB_EXPORT ctxb_status ctxb_graph_is_done(ctxb_graph* graph, uint64_t job, uint32_t* done);
 /** Takes a job back that waits. on_done is called for it, in this call. It does nothing for a job
  * that has begun. [graph]
  *

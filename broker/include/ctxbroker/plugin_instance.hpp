@@ -101,7 +101,11 @@ class CTXB_API PluginInstance {
   ///
   /// @param index  the parameter's index in PluginDescription::parameters.
   /// @param value  as above.
-  ParameterStatus set_parameter(std::size_t index, const ParameterValue& value) noexcept;
+  /// @return whether it was set, or why not.
+  [[nodiscard]] ParameterStatus try_set_parameter(std::size_t index,
+                                                  const ParameterValue& value) noexcept;
+  // A parameter has an id, or an index for try_set_parameter, which does not throw.
+  void set_parameter(std::size_t index, const ParameterValue& value) = delete;
   /// Gets all numbers of a parameter, without a lock, an allocation or an exception. Thread-safe.
   ///
   /// @param index  the parameter's index in PluginDescription::parameters.

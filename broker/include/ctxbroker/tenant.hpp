@@ -188,10 +188,10 @@ class CTXB_API Tenant {
   /// If the status is a fault, every lease of the process is `ended`. If it says that the context
   /// was destroyed, this lease is `lost`. Any other status changes nothing.
   ///
-  /// @param driver_status  a CUresult.
   /// @param device         CUDA device ordinal of the lease in which the call was made.
+  /// @param driver_status  a CUresult.
   /// @return the lease's state; `lost` when there is no lease. Thread-safe.
-  LeaseState report_status(int driver_status, int device = 0) noexcept;
+  LeaseState report_status(int device, int driver_status) noexcept;
 
   /// Allocates device memory in the lease. DeviceMemory does the same with an owner.
   ///

@@ -304,7 +304,7 @@ ctxb_status ctxb_graph_finish(ctxb_graph* graph, uint64_t job, uint32_t* outcome
   });
 }
 
-ctxb_status ctxb_graph_is_done(const ctxb_graph* graph, uint64_t job, uint32_t* done) {
+ctxb_status ctxb_graph_is_done(ctxb_graph* graph, uint64_t job, uint32_t* done) {
   if (done != nullptr) *done = 0;
   return answered(graph != nullptr && done != nullptr, "graph or done is null",
                   [&] { *done = graph->graph.is_done(job) ? 1 : 0; });

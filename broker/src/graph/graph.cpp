@@ -330,7 +330,7 @@ JobOutcome Graph::finish(std::uint64_t job) {
   return alive(impl_).finish(job);
 }
 
-bool Graph::is_done(std::uint64_t job) const {
+bool Graph::is_done(std::uint64_t job) {
   return alive(impl_).is_done(job);
 }
 
@@ -362,7 +362,17 @@ JobOutcome Graph::process(const JobBuffers& buffers, const JobInfo& job, const J
 
 JobOutcome Graph::process(const float* input, float* output, const JobInfo& job,
                           const JobEvents& events) {
-  JobBuffers& one = alive(impl_).one;
+  Impl& impl = alive(impl_);
+  const GraphDescription& made = impl.made_from.description;
+  const auto takes_floats = [](const std::vector<GraphPort>& ports) {
+    return ports.size() == 1 && ports[0].samples == SampleType::float32 && !ports[0].on_device;
+  };
+  if (!takes_floats(made.inputs) || !takes_floats(made.outputs)) {
+    refuse_job(
+        "it does not have one input and one output of floats in the host's memory; give "
+        "process its JobBuffers");
+  }
+  JobBuffers& one = impl.one;
   one.inputs.assign(1, input);
   one.outputs.assign(1, output);
   return process(one, job, events);

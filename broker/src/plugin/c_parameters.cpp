@@ -36,7 +36,7 @@ ctxb_status ctxb_instance_parameter(const ctxb_instance* instance, const char* i
 ctxb_status ctxb_instance_set_numbers(ctxb_instance* instance, uint32_t parameter,
                                       const double* numbers, uint32_t count) {
   if (instance == nullptr || numbers == nullptr) return CTXB_ERROR_INVALID_ARGUMENT;
-  switch (instance->instance.set_parameter(std::size_t{parameter}, value_of(numbers, count))) {
+  switch (instance->instance.try_set_parameter(parameter, value_of(numbers, count))) {
     case ParameterStatus::set:
       return CTXB_OK;
     case ParameterStatus::not_automatable:

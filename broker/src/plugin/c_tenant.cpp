@@ -121,7 +121,7 @@ ctxb_status ctxb_tenant_lease(ctxb_tenant* tenant, int32_t device, ctxb_lease_in
 
 uint32_t ctxb_tenant_report_status(ctxb_tenant* tenant, int32_t device, int32_t driver_status) {
   return tenant == nullptr ? CTXB_STATE_LOST
-                           : code(tenant->tenant.report_status(driver_status, device));
+                           : code(tenant->tenant.report_status(device, driver_status));
 }
 
 uint64_t ctxb_tenant_strikes(const ctxb_tenant* tenant) {

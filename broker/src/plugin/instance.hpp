@@ -73,7 +73,8 @@ class Instance {
 
   // To set and get numbers, any thread; parameters that are not automatable on [main].
   void set_parameter(std::string_view id, const ParameterValue& value);
-  ParameterStatus set_parameter(std::size_t index, const ParameterValue& value) noexcept;
+  [[nodiscard]] ParameterStatus try_set_parameter(std::size_t index,
+                                                  const ParameterValue& value) noexcept;
   bool get_parameter(std::size_t index, ParameterValue& value) const noexcept;
   ParameterValue parameter_value(std::string_view id) const;
   void set_text(std::string_view id, std::string_view text);

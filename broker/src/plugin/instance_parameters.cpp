@@ -32,12 +32,13 @@ void Instance::set_parameter(std::string_view id, const ParameterValue& value) {
   const std::size_t index = description_.parameter_index(id);
   const ParameterDescription& parameter = check_is_text(description_.parameters[index], false);
   parameter.check(value);
-  if (set_parameter(index, value) == ParameterStatus::not_automatable) {
+  if (try_set_parameter(index, value) == ParameterStatus::not_automatable) {
     refuse_while_active(description_.short_name, parameter.id);
   }
 }
 
-ParameterStatus Instance::set_parameter(std::size_t index, const ParameterValue& value) noexcept {
+ParameterStatus Instance::try_set_parameter(std::size_t index,
+                                            const ParameterValue& value) noexcept {
   if (index >= description_.parameters.size()) return ParameterStatus::unknown_parameter;
   const ParameterDescription& parameter = description_.parameters[index];
   if (!parameter.allows(value)) return ParameterStatus::bad_value;

@@ -36,9 +36,9 @@ void PluginInstance::set_parameter(std::string_view id, const ParameterValue& va
   impl_->set_parameter(id, value);
 }
 
-ParameterStatus PluginInstance::set_parameter(std::size_t index,
-                                              const ParameterValue& value) noexcept {
-  return impl_->set_parameter(index, value);
+ParameterStatus PluginInstance::try_set_parameter(std::size_t index,
+                                                  const ParameterValue& value) noexcept {
+  return impl_->try_set_parameter(index, value);
 }
 
 bool PluginInstance::get_parameter(std::size_t index, ParameterValue& value) const noexcept {

@@ -234,7 +234,8 @@ std::vector<PresetRemark> detail::load_preset(PluginInstance& instance, const Pr
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const ParameterDescription& parameter = plugin.parameters[i];
     if (!parameter.is_text()) {
-      instance.set_parameter(i, targets[i].value);
+      // One that is not automatable has this value already if the instance is active.
+      static_cast<void>(instance.try_set_parameter(i, targets[i].value));
     } else if (instance.text(parameter.id) != targets[i].text) {
       instance.set_text(parameter.id, targets[i].text);
     }

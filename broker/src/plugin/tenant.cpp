@@ -66,7 +66,7 @@ LeaseInfo Tenant::lease(int device) {
   return alive(impl_).lease(device).info();
 }
 
-LeaseState Tenant::report_status(int driver_status, int device) noexcept {
+LeaseState Tenant::report_status(int device, int driver_status) noexcept {
   return impl_ == nullptr || impl_->is_closed()
              ? LeaseState::lost
              : impl_->report_status(static_cast<CUresult>(driver_status), device);

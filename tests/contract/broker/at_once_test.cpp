@@ -231,7 +231,7 @@ constexpr Operation operations[] = {
        w.broker.wait_until_ready();
        w.broker.end_realtime();
      }},
-    {"status", Lane::any, false, [](World& w) { w.tenant.report_status(1); }},
+    {"status", Lane::any, false, [](World& w) { w.tenant.report_status(0, 1); }},
     {"numbers", Lane::any, false,
      [](World& w) {
        EXPECT_EQ(w.tenant.strikes(), 0u);

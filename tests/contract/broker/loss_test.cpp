@@ -205,7 +205,7 @@ TEST_F(BrokerTest, ATenantIsToldThatSomebodyDestroyedItsContext) {
   driver.destroy_context(tenant.lease().context);
   broker.poll();
   EXPECT_THAT(told, ::testing::IsEmpty()) << "the broker has not seen it";
-  tenant.report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  tenant.report_status(0, CUDA_ERROR_CONTEXT_IS_DESTROYED);
   broker.poll();
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].reason, LossReason::destroyed);
@@ -376,8 +376,8 @@ TEST_F(LossChildTest, DISABLED_AFaultInATenantsOwnCodeIsKnownWhenTheHostTells) {
   EXPECT_EQ(innocent.lease().state, LeaseState::ready);
   EXPECT_TRUE(said("fault").empty());
 
-  EXPECT_EQ(faulty.report_status(status), LeaseState::ended);
-  EXPECT_EQ(innocent.report_status(CUDA_SUCCESS), LeaseState::ended);
+  EXPECT_EQ(faulty.report_status(0, status), LeaseState::ended);
+  EXPECT_EQ(innocent.report_status(0, CUDA_SUCCESS), LeaseState::ended);
   EXPECT_EQ(said("fault").size(), 1u);
   for (Tenant* tenant : {&faulty, &innocent}) {
     EXPECT_THAT(error_text(ErrorKind::context_lost, [&] { const Guard guard(*tenant); }),

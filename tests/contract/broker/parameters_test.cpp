@@ -120,21 +120,21 @@ TEST_F(ParametersTest, AFilesPathBecomesAbsolute) {
 
 TEST_F(ParametersTest, SetParameterByIndexAnswersWithAStatus) {
   instance.activate(test_sizes);
-  EXPECT_EQ(instance.set_parameter(0, 4), ParameterStatus::set);
-  EXPECT_EQ(instance.set_parameter(1, {4, 3, 2, 1}), ParameterStatus::set);
-  EXPECT_EQ(instance.set_parameter(0, 10.5), ParameterStatus::bad_value);
-  EXPECT_EQ(instance.set_parameter(0, std::nan("")), ParameterStatus::bad_value);
-  EXPECT_EQ(instance.set_parameter(1, 4), ParameterStatus::bad_value);
-  EXPECT_EQ(instance.set_parameter(3, 4), ParameterStatus::not_automatable);
-  EXPECT_EQ(instance.set_parameter(3, 4.5), ParameterStatus::bad_value);
-  EXPECT_EQ(instance.set_parameter(5, 1), ParameterStatus::bad_value) << "text";
-  EXPECT_EQ(instance.set_parameter(9, 1), ParameterStatus::unknown_parameter);
+  EXPECT_EQ(instance.try_set_parameter(0, 4), ParameterStatus::set);
+  EXPECT_EQ(instance.try_set_parameter(1, {4, 3, 2, 1}), ParameterStatus::set);
+  EXPECT_EQ(instance.try_set_parameter(0, 10.5), ParameterStatus::bad_value);
+  EXPECT_EQ(instance.try_set_parameter(0, std::nan("")), ParameterStatus::bad_value);
+  EXPECT_EQ(instance.try_set_parameter(1, 4), ParameterStatus::bad_value);
+  EXPECT_EQ(instance.try_set_parameter(3, 4), ParameterStatus::not_automatable);
+  EXPECT_EQ(instance.try_set_parameter(3, 4.5), ParameterStatus::bad_value);
+  EXPECT_EQ(instance.try_set_parameter(5, 1), ParameterStatus::bad_value) << "text";
+  EXPECT_EQ(instance.try_set_parameter(9, 1), ParameterStatus::unknown_parameter);
   const std::vector<float> values = run({&instance});
   EXPECT_EQ(values[amount], 4.0F);
   EXPECT_EQ(values[tint], 4.0F);
   EXPECT_EQ(values[count], 2.0F);
   instance.deactivate();
-  EXPECT_EQ(instance.set_parameter(3, 4), ParameterStatus::set);
+  EXPECT_EQ(instance.try_set_parameter(3, 4), ParameterStatus::set);
 }
 
 TEST_F(ParametersTest, ParameterValuesBecomeTextAndBack) {
@@ -181,8 +181,8 @@ TEST_F(ParametersTest, ParametersSetByOtherThreadsAreNeverTornInAJob) {
     threads.emplace_back([&, thread] {
       for (int i = thread; !end; i = (i + 3) % 100000) {
         const double value = i;
-        if (instance.set_parameter(1, {value, value, value, value}) != ParameterStatus::set ||
-            instance.set_parameter(2, {value / 1000, value / 1000}) != ParameterStatus::set) {
+        if (instance.try_set_parameter(1, {value, value, value, value}) != ParameterStatus::set ||
+            instance.try_set_parameter(2, {value / 1000, value / 1000}) != ParameterStatus::set) {
           ++refused;
         }
         const ParameterValue seen = instance.parameter_value("tint");

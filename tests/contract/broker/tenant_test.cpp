@@ -193,12 +193,12 @@ TEST_P(TenantTest, ALossIsRenewedByTheNextGuard) {
 
 TEST_P(TenantTest, ReportedStatusesThatAreNoFaultLoseNoLease) {
   Tenant tenant = open();
-  EXPECT_EQ(tenant.report_status(CUDA_SUCCESS), LeaseState::lost) << "there is none yet";
+  EXPECT_EQ(tenant.report_status(0, CUDA_SUCCESS), LeaseState::lost) << "there is none yet";
   const LeaseInfo old = tenant.lease();
-  EXPECT_EQ(tenant.report_status(CUDA_SUCCESS), LeaseState::ready);
-  EXPECT_EQ(tenant.report_status(CUDA_ERROR_INVALID_VALUE), LeaseState::ready);
-  EXPECT_EQ(tenant.report_status(CUDA_ERROR_INVALID_HANDLE), LeaseState::ready);
-  EXPECT_EQ(tenant.report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED, 99), LeaseState::lost)
+  EXPECT_EQ(tenant.report_status(0, CUDA_SUCCESS), LeaseState::ready);
+  EXPECT_EQ(tenant.report_status(0, CUDA_ERROR_INVALID_VALUE), LeaseState::ready);
+  EXPECT_EQ(tenant.report_status(0, CUDA_ERROR_INVALID_HANDLE), LeaseState::ready);
+  EXPECT_EQ(tenant.report_status(99, CUDA_ERROR_CONTEXT_IS_DESTROYED), LeaseState::lost)
       << "no such device";
   EXPECT_EQ(tenant.lease().generation, old.generation);
 }
@@ -209,7 +209,7 @@ TEST_F(BrokerTest, ADestroyedContextOfATenantIsMadeAnewWhenTheHostTells) {
   const LeaseInfo old = tenant.lease();
   driver.destroy_context(old.context);
   EXPECT_EQ(tenant.lease().state, LeaseState::ready) << "the broker has not seen it";
-  EXPECT_EQ(tenant.report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED), LeaseState::lost);
+  EXPECT_EQ(tenant.report_status(0, CUDA_ERROR_CONTEXT_IS_DESTROYED), LeaseState::lost);
   const Guard guard(tenant);
   EXPECT_GT(tenant.lease().generation, old.generation);
   EXPECT_EQ(driver.current(), tenant.lease().context);

@@ -35,7 +35,7 @@ class RulesTest : public RecordingBrokerTest {
       controls.fail_call("cuCtxSynchronize", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED);
       const CUresult status = tenant.run(0, [] { return driver_call("cuCtxSynchronize"); });
       EXPECT_EQ(status, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-      EXPECT_EQ(tenant.report_status(status), LeaseState::lost);
+      EXPECT_EQ(tenant.report_status(0, status), LeaseState::lost);
     } else {
       broker.force_loss(tenant.id(), 0, "a test");
     }

@@ -432,7 +432,7 @@ TEST_P(PinnedStoreTest, MemoryOfADestroyedPrimaryContextIsGivenBackLater) {
       ASSERT_EQ(controls.fail_call("cuCtxSynchronize", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED), 0);
       EXPECT_EQ(raw.synchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     }
-    EXPECT_EQ(tenant.report_status(CUDA_ERROR_CONTEXT_IS_DESTROYED), LeaseState::lost);
+    EXPECT_EQ(tenant.report_status(0, CUDA_ERROR_CONTEXT_IS_DESTROYED), LeaseState::lost);
     if (is_pooled) std::memset(address, 1, mib);
     tenant.run(0, [&] { answers[is_pooled ? 1 : 0] = {unpin(address), unpin(pin(mib))}; });
     tenant.close();

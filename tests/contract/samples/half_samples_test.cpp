@@ -2,6 +2,7 @@
 // Image samples on halves: they compute what their references do, rounded once to half.
 #include <cmath>
 
+#include "ctxbroker/error.hpp"
 #include "sample_runner.hpp"
 
 namespace ctxbroker::test {
@@ -97,6 +98,28 @@ TEST_P(HalfSamples, HalfSamplesMatchTheReference) {
     job.height = height;
     graph.process({{source.data()}, {target.data()}}, job);
     expect_halves(target, GetParam().expected(in).values);
+  }
+}
+
+// Floats would be read as halves, twice as many as there are.
+TEST(FloatsForHalves, ProcessWithFloatsIsRefused) {
+  SampleRunner runner;
+  PluginInstance instance = runner.create({"exposure", {}});
+  const ActivationSizes sizes{2, 2};
+  instance.activate(sizes);
+  std::vector<float> pixels(16);
+  JobInfo job;
+  job.width = job.height = 2;
+  const auto run_with = [&](SampleType samples) {
+    Graph graph(runner.broker(), {&instance}, sizes, {}, samples);
+    return graph.process(pixels.data(), pixels.data(), job);
+  };
+  EXPECT_EQ(run_with(SampleType::float32), JobOutcome::done) << "the control";
+  try {
+    static_cast<void>(run_with(SampleType::float16));
+    ADD_FAILURE() << "halves were taken for floats";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
   }
 }
 

@@ -241,7 +241,7 @@ ctxb_status on_device(const char* kernel) {
     return static_cast<int>(driver_call("cuCtxSynchronize"));
   });
   host->fail(("the driver answers " + std::to_string(status)).c_str());
-  const LeaseState state = tenant.report_status(status);
+  const LeaseState state = tenant.report_status(0, status);
   return state == LeaseState::ended ? CTXB_ERROR_CONTEXT_LOST : CTXB_ERROR_DRIVER;
 }
 
