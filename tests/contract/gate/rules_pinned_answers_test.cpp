@@ -71,6 +71,10 @@ std::vector<std::string> told_of(void* memory, std::size_t bytes) {
          driver_call("cuMemHostGetDevicePointer_v2", nowhere, pointer, 0U), 0);
     status = driver_call("cuMemHostGetFlags", &flags, pointer);
     tell("flags", status, flags);
+    const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    const auto* const location = &here;
+    unsigned long long access = 0;
+    tell("access", driver_call("cuMemGetAccess", &access, location, inside), access);
     tell("flags nowhere", driver_call("cuMemHostGetFlags", no_flags, pointer), 0);
   }
   return all;
