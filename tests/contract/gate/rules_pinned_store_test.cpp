@@ -274,6 +274,27 @@ TEST_P(PinnedStoreTest, FreeWaitsForTheTenantsOwnWork) {
   });
 }
 
+TEST_P(PinnedStoreTest, FreeWaitsForTheTenantsOwnWorkOnOtherDevices) {
+  if (broker.devices().size() < 2) GTEST_SKIP() << "needs two devices; the driver has one";
+  const HungKernel slow;
+  Tenant tenant = open_with("works", MemorySource::pool);
+  void* const used = tenant.run(0, [] { return pin(mib); });
+  tenant.run(1, [&] {
+    CUstream stream = nullptr;
+    ASSERT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
+    const CUfunction kernel = slow.load();
+    slow.launch(kernel, stream, slow.open());
+    ASSERT_EQ(driver_call("cuStreamSynchronize", stream), CUDA_SUCCESS);
+    slow.launch(kernel, stream, slow.held());
+  });
+  const std::jthread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    slow.let_go();
+  });
+  tenant.run(0, [&] { EXPECT_EQ(unpin(used), CUDA_SUCCESS); });
+  EXPECT_FALSE(slow.is_held());
+}
+
 TEST_P(PinnedStoreTest, MemoryComesFromTheDriverDuringACapture) {
   Tenant tenant = open_with("captures", MemorySource::pool);
   tenant.run(0, [&] {
