@@ -48,9 +48,9 @@ bool HostBlock::release() noexcept {
 std::shared_ptr<HostBlock> HostBlockList::find(const void* address) const noexcept {
   const std::less<const std::byte*> before;  // of any two addresses
   const auto* const at = static_cast<const std::byte*>(address);
-  const auto after =
-      std::upper_bound(entries.begin(), entries.end(), at,
-                       [&](const auto* one, const Entry& entry) { return before(one, entry.begin); });
+  const auto after = std::upper_bound(
+      entries.begin(), entries.end(), at,
+      [&](const auto* one, const Entry& entry) { return before(one, entry.begin); });
   if (after == entries.begin() || !before(at, std::prev(after)->end)) return nullptr;
   return std::prev(after)->block.lock();
 }
@@ -116,7 +116,7 @@ std::vector<std::shared_ptr<HostBlock>> HostBlocks::blocks() const {
 }
 
 void HostBlocks::register_all() noexcept {
-  if (leases_ == nullptr || RealtimeSession::anywhere()) return;
+  if (leases_ == nullptr || version() == no_block_yet || RealtimeSession::anywhere()) return;
   try {
     UsedDevice* const device = leases_->first_in_use();
     if (device == nullptr || device->fault().happened()) return;

@@ -102,6 +102,7 @@ class HostBlocks : public std::enable_shared_from_this<HostBlocks> {
  private:
   friend class HostBlock;
   using List = std::shared_ptr<const HostBlockList>;
+  static constexpr std::uint64_t no_block_yet = 1;
 
   void forget(HostBlock& block) noexcept;
   std::vector<std::shared_ptr<HostBlock>> blocks() const;
@@ -113,7 +114,7 @@ class HostBlocks : public std::enable_shared_from_this<HostBlocks> {
   std::mutex registering_;    // also held while this has blocks of others
   mutable std::mutex mutex_;  // of the next two
   List list_ = std::make_shared<const HostBlockList>();
-  std::atomic<std::uint64_t> version_{1};
+  std::atomic<std::uint64_t> version_{no_block_yet};
 };
 
 // The blocks as a graph knows them. While blocks neither come nor go, a look costs one load.

@@ -2,6 +2,7 @@
 #include "context/lease_table.hpp"
 
 #include <algorithm>
+
 #include "ctxbroker/error.hpp"
 #include "observe/span.hpp"
 

@@ -153,6 +153,7 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
     }
   }
   renew_lost_nodes();
+  broker.host_blocks().register_all();
   broker.add_graph();  // last: nothing above has to be undone here
 }
 
@@ -164,7 +165,7 @@ void Graph::Impl::build() {
   flights.resize(count);
   std::vector<std::shared_ptr<Lease>> leases;
   std::vector<Index> home;
-  bool is_realtime = false;
+  is_realtime = false;
   for (Node& node : nodes) {
     Activation& activation = *node.instance->mutable_activation();
     node.lease = activation.lease;
