@@ -196,6 +196,14 @@ void Graph::Impl::build() {
   for (JobFlight& flight : flights) {
     for (Index n = 0; is_realtime && n < nodes.size(); ++n) flight.times.emplace_back(leases[n]);
   }
+  const auto is_large = [](const PinnedMemory& staging) {
+    return staging && staging.bytes() >= CopyCrew::least_bytes;
+  };
+  const JobFlight& any = flights.front();
+  if (!is_realtime && (std::any_of(any.uploads.begin(), any.uploads.end(), is_large) ||
+                       std::any_of(any.downloads.begin(), any.downloads.end(), is_large))) {
+    broker.copy_crew().start();
+  }
   make_delay_lines(leases);
   std::size_t most_inputs = 0, most_feeds = 0, most_outputs = 0;
   for (const WiredNode& node : wiring.nodes) {

@@ -286,7 +286,8 @@ void Graph::Impl::enqueue(JobFlight& flight, Index node) {
 void Graph::Impl::run(JobFlight& flight, const JobBuffers& buffers) {
   for (Index port = 0; port < buffers.inputs.size(); ++port) {
     if (flight.uploads[port] && !flight.is_direct[port]) {
-      std::memcpy(flight.uploads[port].get(), buffers.inputs[port], bytes_of(flight, port));
+      broker.copy_crew().copy(flight.uploads[port].get(), buffers.inputs[port],
+                              bytes_of(flight, port));
     }
   }
   if (buffers.after != nullptr) mark_given(flight, buffers.after);
