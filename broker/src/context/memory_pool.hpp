@@ -8,8 +8,8 @@
 
 namespace ctxbroker::detail {
 
-// Memory of one device, or pinned host memory beside it. No call waits for work on the device,
-// except for `end`. Any thread.
+// Memory of one device, or pinned host memory near it. No call waits for work that uses the memory.
+// Any thread.
 class MemoryPool {
  public:
   virtual ~MemoryPool() = default;

@@ -164,7 +164,7 @@ PinnedMemory stored(const std::shared_ptr<Lease>& lease, const std::shared_ptr<M
         CUdeviceptr address = 0;
         const CUresult status =
             take_with_relief(*lease, [&] { return store->allocate(&address, bytes); });
-        *handle = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+        *handle = reinterpret_cast<void*>(address);
         return status;
       },
       store);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <tuple>
 #include <type_traits>
 
 #include "context/realtime_session.hpp"
@@ -56,11 +57,13 @@ CUdeviceptr named_memory([[maybe_unused]] First first = {}, Rest...) noexcept {
   }
 }
 
-constexpr unsigned named_flags(void**, std::size_t, unsigned flags) noexcept {
-  return flags;
-}
-constexpr unsigned named_flags(...) noexcept {
-  return 0;
+template <typename... Arguments>
+unsigned named_flags([[maybe_unused]] Arguments... arguments) noexcept {
+  if constexpr (std::is_same_v<void(Arguments...), void(void**, std::size_t, unsigned)>) {
+    return std::get<2>(std::tuple(arguments...));
+  } else {
+    return 0;
+  }
 }
 
 // Calls the rule of a driver function. Outside real-time sessions, this costs one load for the

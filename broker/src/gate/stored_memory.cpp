@@ -90,6 +90,20 @@ bool wait_for_streams(Lease& lease, Clock::time_point until) noexcept {
   }
 }
 
+// Waits for the work that the tenant's own streams have on other devices, which can use the
+// tenant's pinned memory, too. A store knows the work of its own device only.
+void wait_on_other_devices(GatedTenant& tenant, int device, Clock::time_point until) noexcept {
+  for (int other = 0; tenant.has_device(other); ++other) {
+    TranslatedLease translated;
+    if (other == device || !tenant.has_lease(other) ||
+        tenant.lease(other, &translated) != CUDA_SUCCESS) {
+      continue;
+    }
+    const std::shared_ptr<Lease> lease = tenant.lease_meant(translated.target.context);
+    if (lease != nullptr && !lease->lost()) wait_for_streams(*lease, until);
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<MemoryStore> store_here(GatedTenant& tenant, Kind kind) noexcept {
@@ -106,6 +120,7 @@ CUresult free_stored(GatedTenant& tenant, const Holding& held) noexcept {
   const TimedWait wait(tenant, held.kind == Kind::memory ? "cuMemFree" : "cuMemFreeHost");
   MemoryStore& store = *held.store;
   const auto until = store.latest();
+  if (held.kind == Kind::host_memory) wait_on_other_devices(tenant, store.device(), until);
   WorkBehind work = store.record_work(tenant.has_own_green());
   if (work.of == WorkBehind::Of::lease) {
     store.wait(work, until);

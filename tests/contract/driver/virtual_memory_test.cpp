@@ -187,9 +187,7 @@ class MappedHostMemoryTest : public KernelTest {
     EXPECT_EQ(d.cuMemUnmap(begin, units * unit), CUDA_SUCCESS);
     EXPECT_EQ(d.cuMemAddressFree(begin, units * unit), CUDA_SUCCESS);
   }
-  static unsigned* words_at(CUdeviceptr address) {
-    return reinterpret_cast<unsigned*>(address);  // NOLINT(performance-no-int-to-ptr)
-  }
+  static unsigned* words_at(CUdeviceptr address) { return reinterpret_cast<unsigned*>(address); }
   template <typename Value>
   Value told(CUpointer_attribute which, CUdeviceptr address) const {
     Value value{};

@@ -8,12 +8,10 @@
 #include <cstring>
 #include <deque>
 #include <random>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "rules_fixture.hpp"
-#include "store_support.hpp"
+#include "pinned_store_fixture.hpp"
 #include "support/hung_kernel.hpp"
 
 namespace ctxbroker {
@@ -23,36 +21,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-void* pin(std::size_t bytes, unsigned flags = 0) {
-  void* address = nullptr;
-  EXPECT_EQ(driver_call("cuMemHostAlloc", &address, bytes, flags), CUDA_SUCCESS);
-  return address;
-}
-CUresult unpin(void* address) {
-  return driver_call("cuMemFreeHost", address);
-}
-char* bytes_of(void* address) {
-  return static_cast<char*>(address);
-}
-CUdeviceptr on_device(const void* address) {
-  return reinterpret_cast<CUdeviceptr>(address);
-}
-
-class PinnedStoreTest : public RulesTest, public ::testing::WithParamInterface<LeaseKind> {
- protected:
-  void SetUp() override {
-    if (!broker.devices().front().pinned_pools) {
-      GTEST_SKIP() << "the driver makes no host memory without addresses";
-    }
-  }
-  Tenant open_with(const char* name, MemorySource source, std::uint64_t limit = 0) {
-    TenantOptions options{LeaseChoice(GetParam())};
-    options.memory = source;
-    if (limit != 0) options.driver_limits.pinned_memory = limit;
-    return broker.open_tenant(name, options);
-  }
-  bool is_stored(const void* address) const { return is_of_an_arena(raw, address); }
-};
+class PinnedStoreTest : public PinnedStoreFixture {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PinnedStoreTest,
                          ::testing::Values(LeaseKind::shared, LeaseKind::green),
@@ -75,166 +44,6 @@ TEST_P(PinnedStoreTest, MemoryComesFromAnArenaIfTheHostChoosesOne) {
   alone.run(0, [&] { EXPECT_FALSE(is_stored(pin(mib))); });
 }
 
-// Returns all that the driver reports about pinned memory, by inner pointers too.
-std::vector<std::string> told_of(void* memory, std::size_t bytes) {
-  std::vector<std::string> all;
-  const auto tell = [&](const char* what, CUresult status, std::uint64_t value) {
-    all.push_back(std::string(what) + ": " + std::to_string(status) + " " +
-                  (status == CUDA_SUCCESS ? std::to_string(value) : ""));
-  };
-  const CUdeviceptr begin = on_device(memory);
-  for (const std::size_t offset : {std::size_t{0}, bytes / 2, bytes - 1}) {
-    const CUdeviceptr inside = begin + offset;
-    void* const pointer = bytes_of(memory) + offset;
-    const auto ask = [&](CUpointer_attribute which, std::uint64_t but = 0) {
-      std::uint64_t value = 0, again = 0;
-      const CUresult status =
-          driver_call("cuPointerGetAttribute", static_cast<void*>(&value), which, inside);
-      tell(("attribute " + std::to_string(which)).c_str(), status, value - but);
-      void* out = &again;
-      CUpointer_attribute asked = which;
-      if (driver_call("cuPointerGetAttributes", 1U, &asked, &out, inside) == CUDA_SUCCESS &&
-          status == CUDA_SUCCESS) {
-        EXPECT_EQ(again, value) << which;
-      }
-    };
-    ask(CU_POINTER_ATTRIBUTE_CONTEXT, reinterpret_cast<std::uint64_t>(current()));
-    ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
-    ask(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, begin);
-    ask(CU_POINTER_ATTRIBUTE_HOST_POINTER, begin);
-    ask(CU_POINTER_ATTRIBUTE_IS_MANAGED);
-    ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
-    ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
-    ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
-    ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, begin);
-    ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE);
-    ask(CU_POINTER_ATTRIBUTE_MAPPED);
-    ask(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES);
-    ask(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS);
-    ask(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE);
-    ask(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, begin);
-    ask(CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
-    CUdeviceptr start = 0, shown = 0, *const nowhere = nullptr;
-    std::size_t size = 0, *const no_size = nullptr;
-    unsigned flags = 0, *const no_flags = nullptr;
-    CUresult status = driver_call("cuMemGetAddressRange_v2", &start, &size, inside);
-    tell("range's start", status, start - begin);
-    tell("range's size", status, size);
-    start = size = 0;
-    tell("start alone", driver_call("cuMemGetAddressRange_v2", &start, no_size, inside),
-         start - begin);
-    tell("size alone", driver_call("cuMemGetAddressRange_v2", nowhere, &size, inside), size);
-    status = driver_call("cuMemHostGetDevicePointer_v2", &shown, pointer, 0U);
-    tell("device pointer", status, shown - begin);
-    tell("device pointer with flags",
-         driver_call("cuMemHostGetDevicePointer_v2", &shown, pointer, 1U), 0);
-    tell("device pointer nowhere",
-         driver_call("cuMemHostGetDevicePointer_v2", nowhere, pointer, 0U), 0);
-    status = driver_call("cuMemHostGetFlags", &flags, pointer);
-    tell("flags", status, flags);
-    tell("flags nowhere", driver_call("cuMemHostGetFlags", no_flags, pointer), 0);
-  }
-  return all;
-}
-
-TEST_P(PinnedStoreTest, MemoryLooksLikeTheDrivers) {
-  constexpr std::size_t sizes[] = {1, 4096, 100'000, mib, 3 * mib + 1};
-  for (const std::size_t bytes : sizes) {
-    for (const unsigned flags : {0U, 1U, 2U, 3U}) {
-      std::vector<std::string> answers[2];
-      for (const MemorySource source : {MemorySource::driver, MemorySource::pool}) {
-        Tenant tenant = open_with("looks", source);
-        tenant.run(0, [&] {
-          const bool is_pooled = source == MemorySource::pool;
-          void* const memory = pin(bytes, flags);
-          EXPECT_EQ(on_device(memory) % 512, 0U);
-          EXPECT_EQ(is_stored(memory), is_pooled);
-          answers[is_pooled ? 1 : 0] = told_of(memory, bytes);
-          EXPECT_EQ(unpin(memory), CUDA_SUCCESS);
-        });
-      }
-      EXPECT_EQ(answers[1], answers[0]) << bytes << ", flags " << flags;
-    }
-  }
-}
-
-TEST_P(PinnedStoreTest, HostSeesTheSameAnswers) {
-  Tenant tenant = open_with("tenant", MemorySource::pool);
-  void* const memory = tenant.run(0, [] { return pin(1000); });
-  CUcontext const primary = raw.retain_primary(0);
-  {
-    const Entered entered(raw, primary);
-    CUdeviceptr start = 0;
-    std::size_t size = 0;
-    unsigned flags = 0;
-    EXPECT_EQ(driver_call("cuMemGetAddressRange_v2", &start, &size, on_device(memory) + 10),
-              CUDA_SUCCESS);
-    EXPECT_EQ(start, on_device(memory));
-    EXPECT_EQ(size, 1000U);
-    EXPECT_EQ(driver_call("cuMemHostGetFlags", &flags, memory), CUDA_SUCCESS);
-    EXPECT_EQ(flags, unsigned(CU_MEMHOSTALLOC_DEVICEMAP));
-    EXPECT_EQ(unpin(memory), CUDA_SUCCESS) << "the host is not held back";
-  }
-  raw.call("cuDevicePrimaryCtxRelease_v2", 0);
-  EXPECT_EQ(held(tenant, "pinned host memory").count, 0U);
-}
-
-TEST_P(PinnedStoreTest, WrongCallsAreAnsweredAsForTheDriversOwn) {
-  std::vector<CUresult> answers[2];
-  std::uint64_t strikes[2] = {};
-  for (const MemorySource source : {MemorySource::driver, MemorySource::pool}) {
-    const int row = source == MemorySource::pool ? 1 : 0;
-    Tenant tenant = open_with("wrong", source), neighbour = open_with("neighbour", source);
-    std::vector<CUresult>& all = answers[row];
-    void* const theirs = neighbour.run(0, [&] { return pin(mib); });
-    tenant.run(0, [&] {
-      void* const address = pin(mib);
-      void** const nowhere = nullptr;
-      void* const nothing = nullptr;
-      CUipcMemHandle handle{};
-      all.push_back(driver_call("cuMemHostAlloc", nowhere, mib, 0U));
-      all.push_back(driver_call("cuMemAllocHost_v2", nowhere, mib));
-      void* none = address;
-      all.push_back(driver_call("cuMemHostAlloc", &none, std::size_t{0}, 0U));
-      EXPECT_EQ(none, nullptr);
-      all.push_back(driver_call("cuMemHostAlloc", &none, mib, 8U));
-      all.push_back(driver_call("cuMemFree_v2", on_device(address)));
-      all.push_back(driver_call("cuMemHostRegister_v2", address, std::size_t{4096}, 0U));
-      all.push_back(driver_call("cuMemHostUnregister", address));
-      all.push_back(driver_call("cuIpcGetMemHandle", &handle, on_device(address)));
-      all.push_back(unpin(bytes_of(address) + 512));
-      all.push_back(unpin(address));
-      all.push_back(unpin(address));
-      all.push_back(unpin(theirs));
-      all.push_back(unpin(nothing));
-    });
-    strikes[row] = tenant.strikes();
-  }
-  EXPECT_EQ(answers[1], answers[0]);
-  EXPECT_EQ(strikes[1], strikes[0]);
-}
-
-TEST_P(PinnedStoreTest, SizeThatDoesNotFitIsOutOfMemory) {
-  Tenant tenant = open_with("large", MemorySource::pool, std::uint64_t{1} << 60);
-  tenant.run(0, [&] {
-    void* address = nullptr;
-    EXPECT_EQ(driver_call("cuMemHostAlloc", &address, std::size_t{1} << 50, 0U),
-              CUDA_ERROR_OUT_OF_MEMORY);
-  });
-}
-
-// The source of its device memory changes then. Pinned memory has no such handles anyway.
-TEST_P(PinnedStoreTest, ProgramThatAsksForAnIpcHandleKeepsItsArena) {
-  Tenant tenant = open_with("shares", MemorySource::pool);
-  tenant.run(0, [&] {
-    CUipcMemHandle handle{};
-    CUdeviceptr address = 0;
-    EXPECT_EQ(driver_call("cuMemAlloc_v2", &address, mib), CUDA_SUCCESS);
-    EXPECT_NE(driver_call("cuIpcGetMemHandle", &handle, address), CUDA_SUCCESS);
-    EXPECT_TRUE(is_stored(pin(mib)));
-  });
-}
-
 TEST_P(PinnedStoreTest, MemoryCountsInTheLimitUntilItIsFreed) {
   Tenant tenant = open_with("poor", MemorySource::pool, 4 * mib);
   tenant.run(0, [&] {
@@ -252,8 +61,8 @@ TEST_P(PinnedStoreTest, CopiesAndMemsetsWorkInBothPlaces) {
   Tenant tenant = open_with("copies", MemorySource::pool);
   tenant.run(0, [&] {
     constexpr std::size_t bytes = 3 * mib;
-    char* const from = bytes_of(pin(bytes));
-    char* const to = bytes_of(pin(bytes));
+    char* const from = chars_at(pin(bytes));
+    char* const to = chars_at(pin(bytes));
     CUdeviceptr between = 0;
     ASSERT_EQ(driver_call("cuMemAlloc_v2", &between, bytes), CUDA_SUCCESS);
     for (std::size_t i = 0; i < bytes; ++i) from[i] = static_cast<char>(i * 7);
@@ -295,7 +104,7 @@ TEST_P(PinnedStoreTest, BlocksOfManySizesDoNotOverlap) {
     for (int i = 0; i < 600; ++i) {
       const std::size_t most = i % 40 == 0 ? 5 * mib : i % 3 == 0 ? 200'000 : 3000;
       const std::size_t bytes = 1 + random() % most;
-      Block one{bytes_of(pin(bytes)), bytes, static_cast<char>(i)};
+      Block one{chars_at(pin(bytes)), bytes, static_cast<char>(i)};
       std::memset(one.address, one.pattern, one.bytes);
       blocks.push_back(one);
       if (i % 7 == 0) std::shuffle(blocks.begin(), blocks.end(), random);
@@ -318,7 +127,7 @@ TEST_P(PinnedStoreTest, CodeThatWritesBeyondItsBlockDoesNotBreakTheArena) {
     for (void*& one : blocks) one = pin(1000);
     std::sort(blocks.begin(), blocks.end());
     for (std::size_t i = 1; i < blocks.size(); ++i) {
-      EXPECT_GE(bytes_of(blocks[i]) - bytes_of(blocks[i - 1]), 1000);
+      EXPECT_GE(chars_at(blocks[i]) - chars_at(blocks[i - 1]), 1000);
     }
     for (void* const one : blocks) EXPECT_EQ(unpin(one), CUDA_SUCCESS);
   });
@@ -465,6 +274,27 @@ TEST_P(PinnedStoreTest, FreeWaitsForTheTenantsOwnWork) {
   });
 }
 
+TEST_P(PinnedStoreTest, FreeWaitsForTheTenantsOwnWorkOnOtherDevices) {
+  if (broker.devices().size() < 2) GTEST_SKIP() << "needs two devices; the driver has one";
+  const HungKernel slow;
+  Tenant tenant = open_with("works", MemorySource::pool);
+  void* const used = tenant.run(0, [] { return pin(mib); });
+  tenant.run(1, [&] {
+    CUstream stream = nullptr;
+    ASSERT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
+    const CUfunction kernel = slow.load();
+    slow.launch(kernel, stream, slow.open());
+    ASSERT_EQ(driver_call("cuStreamSynchronize", stream), CUDA_SUCCESS);
+    slow.launch(kernel, stream, slow.held());
+  });
+  const std::jthread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    slow.let_go();
+  });
+  tenant.run(0, [&] { EXPECT_EQ(unpin(used), CUDA_SUCCESS); });
+  EXPECT_FALSE(slow.is_held());
+}
+
 TEST_P(PinnedStoreTest, MemoryComesFromTheDriverDuringACapture) {
   Tenant tenant = open_with("captures", MemorySource::pool);
   tenant.run(0, [&] {
@@ -514,8 +344,8 @@ TEST_P(PinnedStoreTest, ManyThreadsTakeAndFree) {
     all.emplace_back([&, number] {
       tenant.run(0, [&] {
         for (int i = 0; i < 100; ++i) {
-          char* const one = bytes_of(pin(4096));
-          char* const other = bytes_of(pin(64 * 1024));
+          char* const one = chars_at(pin(4096));
+          char* const other = chars_at(pin(64 * 1024));
           std::memset(one, number, 4096);
           std::memset(other, number, 64 * 1024);
           EXPECT_TRUE(std::all_of(one, one + 4096, [&](char byte) { return byte == number; }));
@@ -532,7 +362,7 @@ TEST_P(PinnedStoreTest, ManyThreadsTakeAndFree) {
 TEST_P(PinnedStoreTest, AllDevicesCanUseIt) {
   if (broker.devices().size() < 2) GTEST_SKIP() << "needs two devices; the driver has one";
   Tenant tenant = open_with("tenant", MemorySource::pool);
-  char* const memory = tenant.run(0, [] { return bytes_of(pin(mib)); });
+  char* const memory = tenant.run(0, [] { return chars_at(pin(mib)); });
   tenant.run(1, [&] {
     EXPECT_EQ(driver_call("cuMemsetD8_v2", on_device(memory), static_cast<unsigned char>(9), mib),
               CUDA_SUCCESS);

@@ -48,8 +48,7 @@ constexpr TakenMemory taken_pinned{
       return reinterpret_cast<CUdeviceptr>(address);
     },
     [](CUdeviceptr address) {
-      return driver_call("cuMemFreeHost",
-                         reinterpret_cast<void*>(address));  // NOLINT(performance-no-int-to-ptr)
+      return driver_call("cuMemFreeHost", reinterpret_cast<void*>(address));
     }};
 
 using EndlessCell = std::tuple<const TakenMemory*, MemorySource, bool>;

@@ -122,12 +122,25 @@ struct FindsDevicePointer {
   }
 };
 
+// The driver answers it for mapped memory only.
+using GetAccess = DriverFunction<"cuMemGetAccess",
+                                 CUresult(unsigned long long*, const CUmemLocation*, CUdeviceptr)>;
+CUresult get_access(unsigned long long* flags, const CUmemLocation* location,
+                    CUdeviceptr address) noexcept {
+  enter_rule<GetAccess>();
+  const CUresult status = GetAccess::call(flags, location, address);
+  if (status != CUDA_SUCCESS || !find_stored(address, Kind::host_memory)) return status;
+  *flags = 0;
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
 constexpr RuleRow pointer_rows[] = {
     rule<AttributeOfPointer, attribute_of_pointer>(),
     rule<AttributesOfPointer, attributes_of_pointer>(),
     row<FindsRange<"cuMemGetAddressRange", unsigned, unsigned>>(),
     row<FindsRange<"cuMemGetAddressRange_v2", CUdeviceptr, std::size_t>>(),
     rule<GetHostFlags, get_host_flags>(),
+    rule<GetAccess, get_access>(),
     row<FindsDevicePointer<"cuMemHostGetDevicePointer", unsigned>>(),
     row<FindsDevicePointer<"cuMemHostGetDevicePointer_v2", CUdeviceptr>>(),
 };
