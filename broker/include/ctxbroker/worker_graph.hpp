@@ -382,8 +382,8 @@ class CTXB_API WorkerGraph {
   ///                and DeviceMemory::imported in the worker; what a restart of the process throws.
   [[nodiscard]] WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory);
 
-  /// As Graph::submit. Inputs in host memory are read before the call returns. JobBuffers::after
-  /// must be null.
+  /// As Graph::submit. Inputs in host memory are read before the call returns, unless they lie in a
+  /// HostMemory and their plug-in is in the host's process. JobBuffers::after must be null.
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events = {});
   /// As Graph::finish. If the worker has ended since the job's submit, it throws `context_lost`,

@@ -31,7 +31,7 @@ bool HostBlock::is_registered_now() const noexcept {
 
 bool HostBlock::release() noexcept {
   const auto owner = owner_.lock();
-  if (owner == nullptr) return true;  // the broker has ended, and the registration with it
+  if (owner == nullptr) return !is_put_off_;  // the broker has ended, and the registration with it
   {
     const std::lock_guard lock(owner->registering_);
     is_released_ = weak_from_this().use_count() == 1;
@@ -71,7 +71,8 @@ std::shared_ptr<HostBlock> HostBlocks::add(std::shared_ptr<HostPages> pages) {
   // Blocks that are gone make room first.
   if (leases_ != nullptr && !RealtimeSession::anywhere()) leases_->end_idle();
   auto block = make_shared_by_maker<HostBlock>(weak_from_this(), std::move(pages));
-  const HostBlockList::Entry entry{block->pages()->begin(), block->pages()->end(), block};
+  const HostBlockList::Entry entry{block->pages()->begin(), block->pages()->end(), block,
+                                   block.get()};
   {
     const std::less<const std::byte*> before;
     const std::lock_guard lock(mutex_);
@@ -97,8 +98,7 @@ void HostBlocks::forget(HostBlock& block) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     auto next = std::make_shared<HostBlockList>(*list_);
-    std::erase_if(next->entries,
-                  [&](const auto& one) { return one.begin == block.pages()->begin(); });
+    std::erase_if(next->entries, [&](const auto& one) { return one.which == &block; });
     list_ = std::move(next);
     version_.fetch_add(1, std::memory_order_release);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): its entry is dead all the same
@@ -109,7 +109,8 @@ void HostBlocks::forget(HostBlock& block) noexcept {
 std::vector<std::shared_ptr<HostBlock>> HostBlocks::blocks() const {
   std::uint64_t version = 0;
   std::vector<std::shared_ptr<HostBlock>> all;
-  for (const auto& entry : list(&version, true)->entries) {
+  const List present = list(&version, true);
+  for (const auto& entry : present->entries) {
     if (auto block = entry.block.lock()) all.push_back(std::move(block));
   }
   return all;
@@ -154,13 +155,14 @@ void HostBlocks::register_in(UsedDevice& device, HostBlock& block) noexcept {
 
 bool HostBlocks::end_registration(HostBlock& block, bool now) noexcept {
   const std::uint64_t generation = block.generation_.exchange(0);
-  if (generation == 0) return true;
+  if (generation == 0) return !block.is_put_off_;
   UsedDevice& device = *block.device_.load(std::memory_order_relaxed);
   UsedDevice::LateEnding late;
   late.generation = generation;
   late.failed = "'s host memory could not be unregistered";
   late.ending.tenant = host_;
   late.ending.what = "registered host memory";
+  block.is_put_off_ = true;
   try {
     late.ending.call = [&driver = device.driver().table, pages = block.pages()] {
       return driver.mem_host_unregister(pages->begin());
@@ -170,7 +172,8 @@ bool HostBlocks::end_registration(HostBlock& block, bool now) noexcept {
     };
     if (now) {
       const RealtimeWork work(*host_, realtime_call("cuMemHostUnregister"));
-      return device.end_now(std::move(late));
+      block.is_put_off_ = !device.end_now(std::move(late));
+      return !block.is_put_off_;
     }
     device.end_when_idle(std::move(late));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): CUDA knows it for ever

@@ -59,6 +59,8 @@ class HostBlock : public std::enable_shared_from_this<HostBlock> {
   const std::shared_ptr<HostPages> pages_;
   std::atomic<UsedDevice*> device_{nullptr};
   std::atomic<std::uint64_t> generation_{0};  // of the device's primary context; 0: none
+  // The end of the registration waits for work. It is not reset, because nothing looks again.
+  std::atomic<bool> is_put_off_{false};
   // Under HostBlocks::registering_.
   Place refused_{};
   bool is_released_ = false;
@@ -70,6 +72,7 @@ struct HostBlockList {
     const std::byte* begin;
     const std::byte* end;
     std::weak_ptr<HostBlock> block;
+    const HostBlock* which;  // the same, also when it is at its end
   };
   std::vector<Entry> entries;
 
