@@ -199,8 +199,8 @@ class CTXB_API Broker {
 
   /// Makes host memory for pictures and blocks of audio, filled with zeros. Graphs use it without
   /// staging (see HostMemory), and WorkerGraph::lend shares it with a worker process. Budgets of
-  /// plug-ins and tenants do not count it. If nothing runs on the devices, the call also unregisters
-  /// memory that was given up. It works without a driver, too. Thread-safe.
+  /// plug-ins and tenants do not count it. If nothing runs on the devices, the call also
+  /// unregisters memory that was given up. It works without a driver, too. Thread-safe.
   ///
   /// @param bytes  the size, at least 1. One large block is better than many small ones.
   /// @throws Error  `invalid_argument` for 0 bytes; `out_of_host_memory`, `system_limit`;
@@ -287,9 +287,10 @@ class CTXB_API Broker {
   /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts
   /// that were lost and that nothing can use any more. If a tenant has allocated nothing for 10 s,
   /// it gives unused memory of the tenant's pool (MemorySource::pool) back to the device. If
-  /// nothing runs on a device, it unloads the modules of instances that were destroyed: otherwise
-  /// the driver would wait for running kernels. In a real-time session it destroys no context,
-  /// unloads no module and gives no memory back.
+  /// nothing runs on a device, it unloads the modules of instances that were destroyed, and
+  /// unregisters host memory that was given up: otherwise the driver would wait for running
+  /// kernels. It registers host memory that is not registered yet (see HostMemory). In a real-time
+  /// session it destroys no context, unloads no module, gives no memory back and registers none.
   ///
   /// It also checks with the driver whether CUDA has ended in the process. It does not check while
   /// jobs run, because jobs find that themselves. Exceptions of TenantOptions::on_loss pass.
