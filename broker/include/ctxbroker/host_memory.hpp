@@ -76,8 +76,8 @@ class CTXB_API HostMemory {
   /// (TenantMetrics::realtime). Finish all jobs that use the memory before.
   ///
   /// @return whether the host may free or reuse memory from Broker::register_memory. If a job uses
-  ///         it, or if work hangs, the result is false: keep the memory until the process ends. If a
-  ///         job uses it, a record says so. Always true for memory from Broker::host_memory.
+  ///         it, or if work hangs, the result is false: keep the memory until the process ends. If
+  ///         a job uses it, a record says so. Always true for memory from Broker::host_memory.
   bool reset() noexcept;
 
  private:

@@ -28,8 +28,7 @@ HostMemory Broker::register_memory(void* memory, std::size_t bytes) {
     throw Error(ErrorKind::invalid_argument,
                 "register_memory: the memory is null or has 0 bytes, or its end is no address");
   }
-  return detail::Access::host_memory(
-      all.add(std::make_shared<detail::HostPages>(memory, bytes)));
+  return detail::Access::host_memory(all.add(std::make_shared<detail::HostPages>(memory, bytes)));
 }
 
 std::shared_ptr<detail::HostPages> detail::Access::pages_of(const HostMemory& memory) {

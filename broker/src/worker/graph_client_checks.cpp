@@ -119,8 +119,8 @@ void GraphClient::measure_buffers(const JobBuffers& buffers, const JobInfo& job)
 BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes, Flight& flight) const {
   const auto block = worker_.impl_->find_block(buffer);
   if (!block) return {0, 0, bytes, 0};
-  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(buffer) -
-                                                 block->pages->begin());
+  const auto offset =
+      static_cast<std::uint64_t>(static_cast<const std::byte*>(buffer) - block->pages->begin());
   if (bytes > block->pages->bytes() - offset) {
     refuse_job("a buffer of " + std::to_string(bytes) + " bytes begins at byte " +
                std::to_string(offset) + " of a lent block that has " +
