@@ -3,17 +3,22 @@
 // against eight raw launches of the same kernel on one stream with the same copies:
 //   - audio: blocks of 64 and 256 stereo frames through the sample plug-in "gain", also without the
 //     marks that name the guilty plug-in after a fault;
-//   - image: 1920 x 1080 pixels through "exposure", also with 64 plug-ins.
+//   - image: 1920 x 1080 pixels through "exposure", also with 64 plug-ins;
+//   - pinned: 1920 x 1080 and 3840 x 2160 pixels through one plug-in. The raw copies are from
+//   pinned
+//     memory and to there, and the graph's buffers are in HostMemory or in ordinary memory.
 // Each plug-in is a library file, and so a tenant, of its own.
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "ctxbroker/graph.hpp"
+#include "ctxbroker/host_memory.hpp"
 #include "raw_graph.hpp"
 #include "support/benchmark_main.hpp"
 
@@ -126,6 +131,47 @@ double graph(Session& session, const Frame& frame, LeaseKind kind, benchmark::St
   return median;
 }
 
+constexpr Frame pictures[] = {
+    {"pinned_1920x1080", "exposure", 1920, 1080, 4, 0, 1, true},
+    {"pinned_3840x2160", "exposure", 3840, 2160, 4, 0, 1, true},
+};
+
+// Against copies by hand that need no copy by the processor.
+double pinned(Session& session, const Frame& frame, bool in_host_memory, benchmark::State& state) {
+  ActivationSizes sizes;
+  sizes.max_width = frame.width;
+  sizes.max_height = frame.height;
+  std::vector<PluginInstance> instances = make_instances(session, frame, LeaseKind::shared, sizes);
+  Graph plugins(session.broker(), {&instances.front()}, sizes);
+  JobInfo job;
+  job.width = frame.width;
+  job.height = frame.height;
+  const std::size_t samples = floats_of(frame);
+  const HostMemory memory = session.broker().host_memory(2 * samples * sizeof(float));
+  if (!memory.is_registered()) throw std::runtime_error("the host memory is not registered");
+  std::vector<float> ordinary(in_host_memory ? 0 : 2 * samples);
+  float* const input = in_host_memory ? static_cast<float*>(memory.data()) : ordinary.data();
+  float* const output = input + samples;
+  for (std::size_t i = 0; i < samples; ++i) input[i] = static_cast<float>(i % 1021) / 1021;
+  RawGraph raw(session, frame);
+  std::memcpy(raw.pinned_input(), input, samples * sizeof(float));
+  const auto timed = [](auto&& process) {
+    const auto begin = Clock::now();
+    process();
+    return nanoseconds_since(begin);
+  };
+  const auto through_raw = [&] { raw.process_pinned(); };
+  const auto through_plugins = [&] { plugins.process(input, output, job); };
+  through_raw();
+  through_plugins();
+  if (std::memcmp(output, raw.pinned_output(), samples * sizeof(float)) != 0) {
+    throw std::runtime_error("the plug-in and the raw launch do not give the same bytes");
+  }
+  return report(state, compare(
+                           session.rounds(40), [&] { return timed(through_raw); },
+                           [&] { return timed(through_plugins); }));
+}
+
 void enrol(Session& session) {
   for (const Frame& frame : frames) {
     if (session.quick() && frame.sample_rate == 0) continue;
@@ -133,6 +179,16 @@ void enrol(Session& session) {
       measure_once(std::string(frame.name) + "/" + to_string(kind), benchmark::kMicrosecond,
                    [&session, &frame, kind](benchmark::State& state) {
                      return graph(session, frame, kind, state);
+                   });
+    }
+  }
+  for (const Frame& frame : pictures) {
+    if (session.quick()) continue;
+    for (const bool in_host_memory : {true, false}) {
+      const char* const where = in_host_memory ? "/host_memory" : "/ordinary_memory";
+      measure_once(std::string(frame.name) + where, benchmark::kMicrosecond,
+                   [&session, &frame, in_host_memory](benchmark::State& state) {
+                     return pinned(session, frame, in_host_memory, state);
                    });
     }
   }

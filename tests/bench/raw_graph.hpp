@@ -45,6 +45,7 @@ class RawGraph {
     kernel_ = module_->function(frame.plugin);
     for (CUdeviceptr& buffer : buffers_) CTXB_CALL(driver_, cuMemAlloc_v2, &buffer, bytes_);
     CTXB_CALL(driver_, cuMemAllocHost_v2, &staging_, bytes_);
+    CTXB_CALL(driver_, cuMemAllocHost_v2, &result_, bytes_);
     CTXB_CALL(driver_, cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
   }
   ~RawGraph() {
@@ -52,6 +53,7 @@ class RawGraph {
     module_.reset();
     driver_.cuStreamDestroy_v2(stream_);
     driver_.cuMemFreeHost(staging_);
+    driver_.cuMemFreeHost(result_);
     for (const CUdeviceptr buffer : buffers_) driver_.cuMemFree_v2(buffer);
   }
   RawGraph(const RawGraph&) = delete;
@@ -61,22 +63,34 @@ class RawGraph {
     CTXB_CALL(driver_, cuCtxPushCurrent_v2, primary_);
     std::memcpy(staging_, input, bytes_);
     const auto begin = Clock::now();
-    CTXB_CALL(driver_, cuMemcpyHtoDAsync_v2, buffers_[0], staging_, bytes_, stream_);
-    for (unsigned stage = 0; stage < frame_.stages; ++stage) {
-      launch_stage(buffers_[stage % 2], buffers_[(stage + 1) % 2]);
-    }
-    CTXB_CALL(driver_, cuMemcpyDtoHAsync_v2, staging_, buffers_[frame_.stages % 2], bytes_,
-              stream_);
+    enqueue(staging_, staging_);
     enqueueing_.push_back(nanoseconds_since(begin));
     CTXB_CALL(driver_, cuStreamSynchronize, stream_);
     std::memcpy(output, staging_, bytes_);
     CUcontext popped = nullptr;
     CTXB_CALL(driver_, cuCtxPopCurrent_v2, &popped);
   }
+  // The same from pinned memory and to there, so that the processor copies nothing.
+  void process_pinned() {
+    CTXB_CALL(driver_, cuCtxPushCurrent_v2, primary_);
+    enqueue(staging_, result_);
+    CTXB_CALL(driver_, cuStreamSynchronize, stream_);
+    CUcontext popped = nullptr;
+    CTXB_CALL(driver_, cuCtxPopCurrent_v2, &popped);
+  }
+  float* pinned_input() const noexcept { return static_cast<float*>(staging_); }
+  const float* pinned_output() const noexcept { return static_cast<const float*>(result_); }
   // ns for each job, without the host's copy of the samples.
   std::vector<double>& enqueueing() noexcept { return enqueueing_; }
 
  private:
+  void enqueue(const void* from, void* to) {
+    CTXB_CALL(driver_, cuMemcpyHtoDAsync_v2, buffers_[0], from, bytes_, stream_);
+    for (unsigned stage = 0; stage < frame_.stages; ++stage) {
+      launch_stage(buffers_[stage % 2], buffers_[(stage + 1) % 2]);
+    }
+    CTXB_CALL(driver_, cuMemcpyDtoHAsync_v2, to, buffers_[frame_.stages % 2], bytes_, stream_);
+  }
   void launch_stage(CUdeviceptr from, CUdeviceptr to) {
     const std::uint64_t pitch = std::uint64_t{frame_.width} * frame_.channels * sizeof(float);
     sdk::AudioView sound_in{reinterpret_cast<float*>(from), pitch, frame_.width, frame_.height};
@@ -105,7 +119,7 @@ class RawGraph {
   CUfunction kernel_ = nullptr;
   std::size_t bytes_;
   CUdeviceptr buffers_[2] = {};
-  void* staging_ = nullptr;
+  void *staging_ = nullptr, *result_ = nullptr;
   CUstream stream_ = nullptr;
 };
 

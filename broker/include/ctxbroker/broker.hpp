@@ -23,6 +23,7 @@
 #include "ctxbroker/driver.hpp"
 #include "ctxbroker/export.hpp"
 #include "ctxbroker/gate.hpp"
+#include "ctxbroker/host_memory.hpp"
 #include "ctxbroker/metrics.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/plugin_library.hpp"
@@ -196,6 +197,26 @@ class CTXB_API Broker {
   /// @throws Error  `wrong_state` without a driver.
   [[nodiscard]] Tenant host();
 
+  /// Makes host memory for pictures and blocks of audio, filled with zeros. Graphs use it without
+  /// staging (see HostMemory), and WorkerGraph::lend shares it with a worker process. Budgets of
+  /// plug-ins and tenants do not count it. If nothing runs on the devices, the call also
+  /// unregisters memory that was given up. It works without a driver, too. Thread-safe.
+  ///
+  /// @param bytes  the size, at least 1. One large block is better than many small ones.
+  /// @throws Error  `invalid_argument` for 0 bytes; `out_of_host_memory`, `system_limit`;
+  ///                `wrong_state` when the broker is closed. If only the driver refuses the memory,
+  ///                nothing is thrown: see HostMemory::is_registered.
+  [[nodiscard]] HostMemory host_memory(std::size_t bytes);
+  /// Registers memory that the host has already, so that graphs use it without staging. The memory
+  /// stays the host's, who keeps it until HostMemory::reset has returned true. A worker process
+  /// cannot share it. Thread-safe.
+  ///
+  /// @param memory  its first byte. Whole pages are best, because CUDA registers whole pages.
+  /// @param bytes   the size, at least 1.
+  /// @throws Error  `invalid_argument` for null, 0 bytes, and memory that overlaps with a block of
+  ///                this broker; else as host_memory.
+  [[nodiscard]] HostMemory register_memory(void* memory, std::size_t bytes);
+
   /// The leases in force, by tenant and device. Thread-safe.
   [[nodiscard]] std::vector<LeaseInfo> leases() const;
 
@@ -266,9 +287,10 @@ class CTXB_API Broker {
   /// the plug-ins that asked for it with ctxb_host.request_callback, and destroys private contexts
   /// that were lost and that nothing can use any more. If a tenant has allocated nothing for 10 s,
   /// it gives unused memory of the tenant's pool (MemorySource::pool) back to the device. If
-  /// nothing runs on a device, it unloads the modules of instances that were destroyed: otherwise
-  /// the driver would wait for running kernels. In a real-time session it destroys no context,
-  /// unloads no module and gives no memory back.
+  /// nothing runs on a device, it unloads the modules of instances that were destroyed, and
+  /// unregisters host memory that was given up: otherwise the driver would wait for running
+  /// kernels. It registers host memory that is not registered yet (see HostMemory). In a real-time
+  /// session it destroys no context, unloads no module, gives no memory back and registers none.
   ///
   /// It also checks with the driver whether CUDA has ended in the process. It does not check while
   /// jobs run, because jobs find that themselves. Exceptions of TenantOptions::on_loss pass.

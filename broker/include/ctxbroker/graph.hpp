@@ -273,8 +273,9 @@ class CTXB_API Graph {
   /// @param buffers  the inputs are read before the call returns, or when a job that waits begins.
   ///                 The outputs are written when the job is finished. Both must stay valid until
   ///                 then. An output may be an input.
-  ///                 What lies in device memory is read and written while the job runs, and must
-  ///                 stay as it is until then.
+  ///                 What lies in device memory or in a HostMemory is read and written while the
+  ///                 job runs, and must stay as it is until the job is finished. If a buffer begins
+  ///                 in a HostMemory and does not end in it, the call throws `invalid_argument`.
   /// @param job      no larger than the graph's sizes.
   /// @param events   changes within the block, and the transport. A plug-in gets the changes at the
   ///                 frames that you name, whatever latency is in front of it.

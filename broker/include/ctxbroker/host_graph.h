@@ -210,8 +210,9 @@ typedef struct ctxb_job_info {
  *
  * @param buffers  the inputs are read before the call returns, or when a job that waits begins. The
  *                 outputs are written when the job is finished. Both must stay valid until then.
- * What lies in device memory is read and written while the job runs. The struct and its arrays may
- * be reused when the call returns.
+ * What lies in device memory or in a ctxb_host_memory is read and written while the job runs, and
+ * must stay as it is until the job is finished. The struct and its arrays may be reused when the
+ * call returns.
  * @param info     no larger than the graph's sizes.
  * @param job      gets the job's number: 1, 2, 3, ...
  * @return as ctxb_graph_process. After an error, this job has no number and is not in flight. The

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file
- * Device memory of tenants for hosts in C, also such that several processes share. host.h, which
- * says what holds for all functions, includes this header.
+ * Memory for hosts in C: device memory of tenants, also such that several processes share, and host
+ * memory that graphs use without staging. host.h, which says what holds for all functions, includes
+ * this header.
  */
 #ifndef CTXBROKER_HOST_MEMORY_H
 #define CTXBROKER_HOST_MEMORY_H
@@ -70,6 +71,51 @@ CTXB_EXPORT ctxb_status ctxb_tenant_export_memory(ctxb_tenant* tenant, uint64_t 
 CTXB_EXPORT ctxb_status ctxb_tenant_import_memory(ctxb_tenant* tenant, int32_t device,
                                                   int32_t descriptor, uint64_t bytes,
                                                   uint64_t* address);
+
+/* ---- Host memory that graphs use without staging ----------------------------------------------*/
+
+/** A block of host memory that the broker has registered with CUDA, for all devices.
+ *
+ * A graph recognises buffers in such a block by their addresses, and copies them straight to the
+ * device and from there. A buffer that begins in a block must end in it. A job in flight owns its
+ * buffers in a block: leave its inputs as they are, and do not use its outputs, until the job is
+ * finished. ctxbroker::HostMemory says the rest, such as when memory is registered. One thread at a
+ * time may use a handle. */
+typedef struct ctxb_host_memory ctxb_host_memory;
+
+/** Makes host memory that begins at a page and is filled with zeros. It works without a driver,
+ * too. [any]
+ *
+ * @param bytes   the size, at least 1.
+ * @param memory  gets the handle.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for 0 bytes; CTXB_ERROR_OUT_OF_HOST_MEMORY;
+ *         CTXB_ERROR_SYSTEM_LIMIT if there can be no more descriptors. */
+CTXB_EXPORT ctxb_status ctxb_host_memory_make(ctxb_broker* broker, uint64_t bytes,
+                                              ctxb_host_memory** memory);
+/** Registers memory that the host has already. It stays the host's, who keeps it until
+ * ctxb_host_memory_destroy has said that it is released. [any]
+ *
+ * @param address  its first byte.
+ * @param bytes    the size, at least 1.
+ * @param memory   gets the handle.
+ * @return CTXB_ERROR_INVALID_ARGUMENT for null, 0 bytes, and memory that overlaps with another
+ *         block of the broker. */
+CTXB_EXPORT ctxb_status ctxb_host_memory_register(ctxb_broker* broker, void* address,
+                                                  uint64_t bytes, ctxb_host_memory** memory);
+/** Returns the first byte; null for null. [any] */
+CTXB_EXPORT void* ctxb_host_memory_data(const ctxb_host_memory* memory);
+/** Returns 1 if CUDA knows the memory now, else 0. If the driver has refused it, graphs copy it as
+ * other memory, and a record of the topic "host memory" says why. [any] */
+CTXB_EXPORT uint32_t ctxb_host_memory_is_registered(const ctxb_host_memory* memory);
+/** Gives the memory up. Null does nothing. Memory from ctxb_host_memory_make lives on for jobs that
+ * use it. Memory from ctxb_host_memory_register is unregistered in this call, which waits for all
+ * kernels on the device, at most for ctxb_broker_options.end_timeout_ms. It may come after
+ * ctxb_broker_close. [any]
+ *
+ * @param released  gets 1 if the host may free or reuse memory from ctxb_host_memory_register; 0 if
+ *                  a job uses it or work hangs: then keep the memory until the process ends. May be
+ *                  null. */
+CTXB_EXPORT void ctxb_host_memory_destroy(ctxb_host_memory* memory, uint32_t* released);
 
 #ifdef __cplusplus
 }

@@ -25,6 +25,7 @@
 namespace ctxbroker {
 
 class DeviceMemory;
+class HostMemory;
 
 namespace detail {
 class GroupedGraph;
@@ -354,6 +355,12 @@ class CTXB_API WorkerGraph {
   ///               block is better than many small ones. At most 4,000 are lent at a time.
   /// @throws Error  as Worker::lend, and what a restart of the process throws.
   [[nodiscard]] WorkerBuffer lend(std::size_t bytes);
+  /// Lends memory from Broker::host_memory, so that it serves graphs in the host's process, too.
+  /// The same rules hold as for the memory above. It stays as long as one of both objects needs it.
+  ///
+  /// @throws Error  `invalid_argument` for memory from Broker::register_memory and for an object
+  ///                that holds nothing; as above.
+  [[nodiscard]] WorkerBuffer lend(const HostMemory& memory);
   /// Lends the host's device memory, for inputs and outputs with GraphPort::on_device. A buffer
   /// is then a device address in it, as this process has it. Nothing is copied through host memory,
   /// and every later process gets the same memory.
@@ -375,8 +382,8 @@ class CTXB_API WorkerGraph {
   ///                and DeviceMemory::imported in the worker; what a restart of the process throws.
   [[nodiscard]] WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory);
 
-  /// As Graph::submit. Inputs in host memory are read before the call returns. JobBuffers::after
-  /// must be null.
+  /// As Graph::submit. Inputs in host memory are read before the call returns, unless they lie in a
+  /// HostMemory and their plug-in is in the host's process. JobBuffers::after must be null.
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events = {});
   /// As Graph::finish. If the worker has ended since the job's submit, it throws `context_lost`,

@@ -489,6 +489,21 @@ std::optional<GuardTarget> Lease::end_target(Home home) const noexcept {
   return GuardTarget{&table(), device_.primary(), primary_generation_, nullptr};
 }
 
+// The lease may be gone by then.
+void Lease::unload_when_idle(CUmodule module, std::function<void(CUresult)> after) {
+  UsedDevice::LateEnding late;
+  late.ending.tenant = tenant_;
+  late.ending.what = "module";
+  late.ending.call = [&driver = device_.driver().table, module] {
+    return driver.module_unload(module);
+  };
+  late.ending.after = std::move(after);
+  late.generation = primary_generation_;
+  late.failed = "'s module could not be unloaded";
+  late.frees_device_memory = true;
+  device_.end_when_idle(std::move(late));
+}
+
 void Lease::unload_left_behind(CUmodule module) noexcept {
   if (!end_target(Home::memory)) return;
   report_failed_end(

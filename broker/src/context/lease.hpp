@@ -203,11 +203,9 @@ class Lease : public std::enable_shared_from_this<Lease> {
   // Makes the ending's call where the thing lives, on a family's own thread.
   CUresult perform(const Ending& ending) noexcept;
   static constexpr CUresult gone = CUDA_ERROR_DEINITIALIZED;  // nothing that anybody is told of
-  // Unloads a module later: see UsedDevice::unload_when_idle. Not for a private lease. Throws
-  // std::bad_alloc.
-  void unload_when_idle(CUmodule module, std::function<void(CUresult)> after) {
-    device_.unload_when_idle(tenant_, module, primary_generation_, std::move(after));
-  }
+  // Unloads a module later: see UsedDevice::end_when_idle. Not for a private lease. `after` is
+  // called when it is unloaded. Throws std::bad_alloc; then it is not kept.
+  void unload_when_idle(CUmodule module, std::function<void(CUresult)> after);
   // Unloads a module, as MakeRequest::undo: the lease's context does not end meanwhile.
   void unload_left_behind(CUmodule module) noexcept;
 

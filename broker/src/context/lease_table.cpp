@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/lease_table.hpp"
 
+#include <algorithm>
+
 #include "ctxbroker/error.hpp"
 #include "observe/span.hpp"
 
@@ -125,6 +127,12 @@ std::shared_ptr<Lease> LeaseTable::make(UsedDevice& used,
   }
 }
 
+UsedDevice* LeaseTable::first_in_use() const noexcept {
+  const auto used = std::find_if(devices_.begin(), devices_.end(),
+                                 [](const auto& device) { return device->in_use(); });
+  return used == devices_.end() ? nullptr : used->get();
+}
+
 void LeaseTable::begin_realtime() {
   session_.begin();
   filler_.wait_for_last();
@@ -169,10 +177,12 @@ bool LeaseTable::shut_down() {
 }
 
 void LeaseTable::end_left() noexcept {
-  for (const auto& device : devices_) {
-    device->end_left();
-    device->unload_if_idle();
-  }
+  for (const auto& device : devices_) device->end_left();
+  end_idle();
+}
+
+void LeaseTable::end_idle() noexcept {
+  for (const auto& device : devices_) device->end_if_idle();
 }
 
 std::vector<PutOff> LeaseTable::put_off() const {

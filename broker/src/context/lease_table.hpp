@@ -37,6 +37,9 @@ class LeaseTable {
   // Ends what was kept back for threads outside of guards, where they have left, and unloads
   // modules where nothing runs: see UsedDevice.
   void end_left() noexcept;
+  // Ends what is kept until nothing runs on its device, where that is so: see
+  // UsedDevice::end_when_idle.
+  void end_idle() noexcept;
   // Lists what waits for hung work, on all devices.
   std::vector<PutOff> put_off() const;
   // Ends what the broker holds of the devices. Returns false when some of it waits for hung work;
@@ -45,6 +48,8 @@ class LeaseTable {
 
   // Throws Error: no_device.
   UsedDevice& device(int ordinal) const;
+  // Returns the first device that is in use, or null.
+  UsedDevice* first_in_use() const noexcept;
   ContextFiller& filler() noexcept { return filler_; }
   // Begins a real-time session. Waits until the context that is being made ahead is finished.
   void begin_realtime();

@@ -55,6 +55,7 @@ class Owned {
 
   Handle get() const noexcept { return handle_; }
   explicit operator bool() const noexcept { return handle_ != Handle{}; }
+  std::uint64_t bytes() const noexcept { return bytes_; }  // as the constructor got them
   const std::shared_ptr<Lease>& lease() const noexcept { return lease_; }
   const std::shared_ptr<MemoryStore>& store() const noexcept { return store_; }
 

@@ -134,8 +134,8 @@ UsedDevice::~UsedDevice() {
 bool UsedDevice::shut_down() {
   shut_down_ = true;
   if (fault().happened()) return true;  // the process's CUDA has ended: the driver's exit clears up
-  unload_waiting();
-  if (modules_wait_.load(std::memory_order_acquire)) return false;
+  end_kept(false);
+  if (keeps_until_idle_.load(std::memory_order_acquire)) return false;
   if (!private_maker_->idle()) return false;
   for (const auto& family : families()) {
     if (!family->idle()) return false;
@@ -526,24 +526,51 @@ std::vector<PutOff> UsedDevice::kept_back() const {
   return list;
 }
 
-// The lease may be gone by then.
-void UsedDevice::unload_when_idle(std::shared_ptr<const TenantIdentity> tenant, CUmodule module,
-                                  std::uint64_t generation, std::function<void(CUresult)> after) {
-  Ending ending;
-  ending.tenant = std::move(tenant);
-  ending.what = "module";
-  ending.call = [this, module, generation] {
+// The thing ends with its generation of the primary context.
+Ending UsedDevice::in_primary(LateEnding late) {
+  Ending ending = std::move(late.ending);
+  const std::uint64_t generation = late.generation;
+  ending.call = [this, generation, call = std::move(ending.call)] {
     if (fault().happened() || !primary_.is_current(generation)) return CUDA_ERROR_DEINITIALIZED;
-    return call_in(link_.table(), primary(), [&] { return link_.table().module_unload(module); });
+    return call_in(link_.table(), primary(), call);
   };
-  ending.after = [this, generation, after = std::move(after)](CUresult status) {
+  ending.after = [this, generation, failed = late.failed,
+                  after = std::move(ending.after)](CUresult status) {
     if (status == CUDA_ERROR_CONTEXT_IS_DESTROYED) lose_primary(generation);
-    link_.report_failed_end("'s module could not be unloaded", status);
-    after(status);
+    link_.report_failed_end(failed, status);
+    if (after) after(status);
   };
+  return ending;
+}
+
+void UsedDevice::end_when_idle(LateEnding late) {
+  const bool frees_device_memory = late.frees_device_memory;
+  KeptUntilIdle kept{in_primary(std::move(late)), frees_device_memory};
   const std::lock_guard lock(kept_back_mutex_);
-  waiting_modules_.push_back(std::move(ending));
-  modules_wait_.store(true, std::memory_order_release);
+  kept_until_idle_.push_back(std::move(kept));
+  keeps_until_idle_.store(true, std::memory_order_release);
+}
+
+bool UsedDevice::end_now(LateEnding late) {
+  if (is_in_callback() ||
+      late.ending.tenant->hung.on_other_device(ordinal(), family_.get()) != nullptr) {
+    end_when_idle(std::move(late));
+    return false;
+  }
+  return family_->end(in_primary(std::move(late))).has_value();
+}
+
+CUresult UsedDevice::register_pages(void* begin, std::size_t bytes,
+                                    std::uint64_t* generation) noexcept {
+  *generation = primary_.generation();
+  if (*generation == 0 || !primary_.is_current(*generation)) {
+    *generation = 0;
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  const GuardTarget target{&link_.table(), primary(), *generation};
+  return link_.report_status(guarded(target, {}, [&] {
+    return link_.table().mem_host_register(begin, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+  }));
 }
 
 // Returns whether nothing runs in the primary context and the green contexts on it. Does not wait
@@ -578,35 +605,36 @@ bool UsedDevice::is_idle() noexcept {
   return link_.report_status(status) == CUDA_SUCCESS;
 }
 
-void UsedDevice::unload_if_idle() noexcept {
-  if (modules_wait_.load(std::memory_order_acquire) && is_idle()) unload_waiting();
+void UsedDevice::end_if_idle() noexcept {
+  if (keeps_until_idle_.load(std::memory_order_acquire) && is_idle()) end_kept(false);
 }
 
-std::size_t UsedDevice::unload_waiting() const noexcept {
-  if (!modules_wait_.load(std::memory_order_acquire) || is_in_callback()) return 0;
-  std::vector<Ending> unloads;
+std::size_t UsedDevice::end_kept(bool for_memory) const noexcept {
+  if (!keeps_until_idle_.load(std::memory_order_acquire) || is_in_callback()) return 0;
+  std::vector<KeptUntilIdle> now;
   try {
     {
       const std::lock_guard lock(kept_back_mutex_);
-      unloads.reserve(waiting_modules_.size());
-      // Work of the tenant that hangs on another device may use the module's variables.
+      now.reserve(kept_until_idle_.size());
+      // Work of the tenant that hangs on another device may use a module's variables, or memory.
       const auto first = std::stable_partition(
-          waiting_modules_.begin(), waiting_modules_.end(), [&](const Ending& one) {
-            return one.tenant->hung.on_other_device(ordinal(), family_.get()) != nullptr;
+          kept_until_idle_.begin(), kept_until_idle_.end(), [&](const KeptUntilIdle& one) {
+            return (for_memory && !one.frees_device_memory) ||
+                   one.ending.tenant->hung.on_other_device(ordinal(), family_.get()) != nullptr;
           });
-      std::move(first, waiting_modules_.end(), std::back_inserter(unloads));
-      waiting_modules_.erase(first, waiting_modules_.end());
-      modules_wait_.store(!waiting_modules_.empty(), std::memory_order_release);
+      std::move(first, kept_until_idle_.end(), std::back_inserter(now));
+      kept_until_idle_.erase(first, kept_until_idle_.end());
+      keeps_until_idle_.store(!kept_until_idle_.empty(), std::memory_order_release);
     }
-    for (Ending& one : unloads) family_->end(std::move(one));
+    for (KeptUntilIdle& one : now) family_->end(std::move(one.ending));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): they stay
   }
-  return unloads.size();
+  return now.size();
 }
 
 bool UsedDevice::relieve() const noexcept {
   const bool trimmed = stores_.trim(end_timeout_, primary_.generation());
-  const bool unloaded = !RealtimeSession::anywhere() && unload_waiting() != 0;
+  const bool unloaded = !RealtimeSession::anywhere() && end_for_memory() != 0;
   return (relief_ != nullptr && relief_->relieve(ordinal())) || trimmed || unloaded;
 }
 

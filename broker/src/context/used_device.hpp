@@ -138,16 +138,29 @@ class UsedDevice : private BusyTenants {
   void end_left() noexcept;
   // Lists the endings that are kept back. Throws std::bad_alloc.
   std::vector<PutOff> kept_back() const;
-  // Keeps a module of the primary context that nobody uses any more, until nothing runs there: the
-  // driver would wait for all running kernels. `generation` is that of the primary. `after` is
-  // called when the module has ended, and a failure is reported here. Throws std::bad_alloc; then
-  // the module is not kept.
-  void unload_when_idle(std::shared_ptr<const TenantIdentity> tenant, CUmodule module,
-                        std::uint64_t generation, std::function<void(CUresult)> after);
-  // Unloads these modules if nothing runs now. Costs one atomic load if there are none.
-  void unload_if_idle() noexcept;
-  // Unloads these modules, whatever runs. Returns how many there were.
-  std::size_t unload_waiting() const noexcept;
+  // A thing in the primary context that nobody uses any more. The driver would wait for all running
+  // kernels when it ends it.
+  struct LateEnding {
+    Ending ending;                     // its `call` is made in the primary context
+    std::uint64_t generation = 0;      // of the primary context
+    const char* failed = "";           // as for DeviceAccess::report_failed_end
+    bool frees_device_memory = false;  // it also ends when device memory is short
+  };
+  // Keeps it until nothing runs in the primary context. `ending.after` is called when it has ended,
+  // and a failure is reported here. Throws std::bad_alloc; then it is not kept.
+  void end_when_idle(LateEnding late);
+  // Ends it now, and waits for that no longer than the family's limit. False: it is put off, or
+  // kept until nothing runs, because work on another device hangs. Throws std::bad_alloc; then
+  // nothing was done.
+  bool end_now(LateEnding late);
+  // Ends what is kept if nothing runs now. Costs one atomic load if there is nothing.
+  void end_if_idle() noexcept;
+  // Ends what is kept and frees device memory, whatever runs. Returns how many things there were.
+  std::size_t end_for_memory() const noexcept { return end_kept(true); }
+
+  // Registers host memory in the primary context, for all contexts of the process. Fills in the
+  // generation of the primary context, or 0 if there is none now.
+  CUresult register_pages(void* begin, std::size_t bytes, std::uint64_t* generation) noexcept;
   // Frees multiprocessors whose contexts have ended or have become spares. Makes no driver call.
   void forget(const Groups& groups) noexcept;
 
@@ -176,6 +189,8 @@ class UsedDevice : private BusyTenants {
   void end_spare(const LeaseContext& spare);
   std::uint64_t free_memory() const noexcept;
   bool is_idle() noexcept;
+  Ending in_primary(LateEnding late);
+  std::size_t end_kept(bool for_memory) const noexcept;
 
   const DeviceAccess link_;
   mutable std::mutex mutex_;
@@ -207,8 +222,12 @@ class UsedDevice : private BusyTenants {
   mutable std::mutex kept_back_mutex_;
   std::vector<KeptBack> kept_back_;
   std::atomic<bool> keeps_back_{false};
-  mutable std::vector<Ending> waiting_modules_;  // under kept_back_mutex_
-  mutable std::atomic<bool> modules_wait_{false};
+  struct KeptUntilIdle {
+    Ending ending;
+    bool frees_device_memory = false;
+  };
+  mutable std::vector<KeptUntilIdle> kept_until_idle_;  // under kept_back_mutex_
+  mutable std::atomic<bool> keeps_until_idle_{false};
 };
 
 }  // namespace ctxbroker::detail

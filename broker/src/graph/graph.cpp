@@ -153,6 +153,7 @@ Graph::Impl::Impl(BrokerImpl& owner, const GraphDescription& description,
     }
   }
   renew_lost_nodes();
+  broker.host_blocks().register_all();
   broker.add_graph();  // last: nothing above has to be undone here
 }
 
@@ -164,7 +165,7 @@ void Graph::Impl::build() {
   flights.resize(count);
   std::vector<std::shared_ptr<Lease>> leases;
   std::vector<Index> home;
-  bool is_realtime = false;
+  is_realtime = false;
   for (Node& node : nodes) {
     Activation& activation = *node.instance->mutable_activation();
     node.lease = activation.lease;
@@ -194,6 +195,14 @@ void Graph::Impl::build() {
   // A timeline may begin at any job, and a job in real time must not allocate.
   for (JobFlight& flight : flights) {
     for (Index n = 0; is_realtime && n < nodes.size(); ++n) flight.times.emplace_back(leases[n]);
+  }
+  const auto is_large = [](const PinnedMemory& staging) {
+    return staging && staging.bytes() >= CopyCrew::least_bytes;
+  };
+  const JobFlight& any = flights.front();
+  if (!is_realtime && (std::any_of(any.uploads.begin(), any.uploads.end(), is_large) ||
+                       std::any_of(any.downloads.begin(), any.downloads.end(), is_large))) {
+    broker.copy_crew().start();
   }
   make_delay_lines(leases);
   std::size_t most_inputs = 0, most_feeds = 0, most_outputs = 0;

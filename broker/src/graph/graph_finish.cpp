@@ -72,6 +72,11 @@ void Graph::Impl::keep_memory_for(Index hung) noexcept {
     }
   };
   for (const Node& node : nodes) tell(*node.lease);
+  // Blocks of host memory are the host's.
+  if (std::any_of(flights.begin(), flights.end(),
+                  [](const auto& one) { return one.has_blocks(); })) {
+    broker.host().hung.add(lease.device_ordinal(), lease.family());
+  }
   if (device_ports.lease != nullptr) tell(*device_ports.lease);
 }
 
@@ -226,7 +231,7 @@ std::optional<Error> Graph::Impl::named_fault(const Error& seen) {
 void Graph::Impl::forget_jobs() noexcept {
   for (JobFlight& flight : flights) {
     if (flight.job != 0 && flight.done_call != nullptr) flight.done_call->cancel();
-    flight.job = 0;
+    flight.end();
   }
   waiting.clear();
   started = finished = retired = submitted;
@@ -366,7 +371,7 @@ void Graph::Impl::retire_through(std::uint64_t job) {
   for (JobFlight* flight = flight_after(0); flight != nullptr && flight->job <= job;
        flight = flight_after(0)) {
     add_times(*flight);
-    flight->job = 0;
+    flight->end();
   }
   retired = job;
 }

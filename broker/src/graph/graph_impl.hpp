@@ -51,6 +51,7 @@ struct Graph::Impl {
     JobInfo info;
     JobEvents events;
     detail::JobClock::time_point submitted;
+    std::vector<std::shared_ptr<detail::HostBlock>> blocks;  // that the buffers lie in
   };
 
   Impl(detail::BrokerImpl& owner, const GraphDescription& description,
@@ -79,8 +80,12 @@ struct Graph::Impl {
   // One job.
   void start(std::uint64_t number, const JobBuffers& buffers, JobInfo job, const JobEvents& events,
              detail::JobClock::time_point submitted);
-  void begin(detail::JobFlight& flight, std::uint64_t number, const JobBuffers& buffers,
-             const JobInfo& job);
+  void take_buffers(detail::JobFlight& flight, const JobBuffers& buffers, const JobInfo& job);
+  void begin(detail::JobFlight& flight, std::uint64_t number, CUstream after);
+  void find_blocks(const JobBuffers& buffers,
+                   std::vector<std::shared_ptr<detail::HostBlock>>& found);
+  void check_blocks(const detail::JobFlight& flight) const;
+  bool lies_in_registered(const detail::JobFlight& flight, Index buffer) const noexcept;
   bool can_be_direct(const detail::JobFlight& flight, Index port) const noexcept;
   void run(detail::JobFlight& flight, const JobBuffers& buffers);
   void enqueue(detail::JobFlight& flight, Index node);
@@ -216,10 +221,11 @@ struct Graph::Impl {
   // that is finished but not retired was late, and its work goes on.
   std::uint64_t submitted = 0, started = 0, finished = 0, retired = 0;
   bool is_renewed = false;  // since the last job
-  // JobFlight::is_direct of the next job. Empty: nothing is. Only with LateJobs::deliver and
-  // without waiting jobs. Work that hangs could write there later, so this is for a process that
-  // ends then.
+  // The buffers of the next job that a worker process has registered itself: see
+  // GraphAccess::set_direct. Empty: there are none.
   std::vector<bool> is_direct;
+  detail::KnownHostBlocks host_blocks;
+  bool is_realtime = false;
   bool built = false;  // false when the last build failed: the next job tries again
 };
 

@@ -68,7 +68,9 @@ std::uint64_t Graph::Impl::submit(const JobBuffers& buffers, const JobInfo& job,
     if (flight_after(finished) != nullptr) finish_oldest();
     start_next();
   }
-  waiting.push_back({++submitted, buffers, job, events, now});
+  std::vector<std::shared_ptr<HostBlock>> blocks(buffers.inputs.size() + buffers.outputs.size());
+  find_blocks(buffers, blocks);
+  waiting.push_back({++submitted, buffers, job, events, now, std::move(blocks)});
   start_those_that_can();
   return submitted;
 }

@@ -142,7 +142,7 @@ void Graph::Impl::give_rows(const JobFlight& flight, Index value, const Layout& 
   const std::uint64_t row = given_row_bytes(flight, value);
   const std::uint64_t rows = layout.region.height;
   if (layout.pitch == row) {
-    std::memcpy(to, from, row * rows);
+    broker.copy_crew().copy(to, from, row * rows);
     return;
   }
   for (std::uint64_t y = 0; y < rows; ++y) {

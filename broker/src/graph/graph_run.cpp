@@ -286,11 +286,56 @@ void Graph::Impl::enqueue(JobFlight& flight, Index node) {
 void Graph::Impl::run(JobFlight& flight, const JobBuffers& buffers) {
   for (Index port = 0; port < buffers.inputs.size(); ++port) {
     if (flight.uploads[port] && !flight.is_direct[port]) {
-      std::memcpy(flight.uploads[port].get(), buffers.inputs[port], bytes_of(flight, port));
+      broker.copy_crew().copy(flight.uploads[port].get(), buffers.inputs[port],
+                              bytes_of(flight, port));
     }
   }
   if (buffers.after != nullptr) mark_given(flight, buffers.after);
   for (const Index node : wiring.order) enqueue(flight, node);
+}
+
+// Finds the blocks of host memory that a job's buffers lie in: inputs, then outputs.
+void Graph::Impl::find_blocks(const JobBuffers& buffers,
+                              std::vector<std::shared_ptr<HostBlock>>& found) {
+  host_blocks.update(broker.host_blocks(), !is_realtime);
+  for (Index i = 0; i < buffers.inputs.size(); ++i) {
+    const bool on_device = device_ports.inputs[wiring.values[i].port];
+    found[i] = on_device ? nullptr : host_blocks.find(buffers.inputs[i]);
+  }
+  for (Index port = 0; port < buffers.outputs.size(); ++port) {
+    found[buffers.inputs.size() + port] =
+        device_ports.outputs[port] ? nullptr : host_blocks.find(buffers.outputs[port]);
+  }
+}
+
+// A buffer that begins in a block must end there.
+void Graph::Impl::check_blocks(const JobFlight& flight) const {
+  const auto check_one = [&](Index buffer, const void* address, std::uint64_t bytes) {
+    if (flight.blocks[buffer] == nullptr) return;
+    const HostPages& pages = *flight.blocks[buffer]->pages();
+    const auto offset =
+        static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - pages.begin());
+    if (bytes <= pages.bytes() - offset) return;
+    throw Error(ErrorKind::invalid_argument, "graph: a buffer of " + std::to_string(bytes) +
+                                                 " bytes begins at byte " + std::to_string(offset) +
+                                                 " of host memory that has " +
+                                                 std::to_string(pages.bytes()) +
+                                                 "; make the HostMemory larger, or begin earlier");
+  };
+  for (Index v = 0; v < flight.inputs.size(); ++v) {
+    check_one(v, flight.inputs[v], bytes_of(flight, v));
+  }
+  for (Index port = 0; port < flight.outputs.size(); ++port) {
+    const Index value = wiring.outputs[port];
+    check_one(flight.inputs.size() + port, flight.outputs[port],
+              given_row_bytes(flight, value) * given_part(flight, value).region.height);
+  }
+}
+
+// Late work goes on when the job is finished, and must not use the host's memory then.
+bool Graph::Impl::lies_in_registered(const JobFlight& flight, Index buffer) const noexcept {
+  return flight.blocks[buffer] != nullptr && options.late == LateJobs::deliver &&
+         flight.blocks[buffer]->is_registered();
 }
 
 // Rows that lie apart on the device are put together in the graph's own memory. And an input that
@@ -315,22 +360,33 @@ bool Graph::Impl::can_be_direct(const JobFlight& flight, Index port) const noexc
   return true;
 }
 
-void Graph::Impl::begin(JobFlight& flight, std::uint64_t number, const JobBuffers& buffers,
-                        const JobInfo& job) {
+// After find_regions. A job that is refused changes nothing.
+void Graph::Impl::take_buffers(JobFlight& flight, const JobBuffers& buffers, const JobInfo& job) {
+  flight.info = job;
+  flight.inputs = buffers.inputs;
+  flight.outputs = buffers.outputs;
+  find_blocks(buffers, flight.blocks);
+  try {
+    check_blocks(flight);
+  } catch (...) {
+    flight.end();
+    throw;
+  }
+}
+
+void Graph::Impl::begin(JobFlight& flight, std::uint64_t number, CUstream after) {
   flight.job = number;
   flight.begun = 0;
   flight.marked = options.name_faults;
   // A job that failed has left marks with the same number.
   std::memset(flight.marks.get(), 0, nodes.size() * sizeof(std::uint32_t));
-  flight.info = job;
-  flight.inputs = buffers.inputs;
-  flight.outputs = buffers.outputs;
-  flight.is_direct = is_direct;
-  flight.is_direct.resize(flight.inputs.size() + flight.outputs.size());
+  for (Index i = 0; i < flight.is_direct.size(); ++i) {
+    flight.is_direct[i] = (i < is_direct.size() && is_direct[i]) || lies_in_registered(flight, i);
+  }
   for (Index port = 0; port < flight.outputs.size(); ++port) {
     if (!can_be_direct(flight, port)) flight.is_direct[flight.inputs.size() + port] = false;
   }
-  flight.is_given = buffers.after != nullptr;
+  flight.is_given = after != nullptr;
   flight.is_timed = options.measure || timeline_observed();
   while (flight.is_timed && flight.times.size() < nodes.size()) {
     flight.times.emplace_back(nodes[flight.times.size()].lease);
@@ -355,19 +411,20 @@ void Graph::Impl::start(std::uint64_t number, const JobBuffers& buffers, JobInfo
   for (const Node& node : nodes) node.instance->take_parameters();
   changes.set_first_values();
   find_regions(flight.regions, job);
+  take_buffers(flight, buffers, job);
   flight.begins_anew = lines.begin_job(job);
   try {
-    begin(flight, number, buffers, job);
+    begin(flight, number, buffers.after);
     run(flight, buffers);
   } catch (const Error& error) {
     settle();
     const std::optional<Error> fault = named_fault(error);
-    flight.job = 0;
+    flight.end();
     if (fault) throw Error(*fault);
     throw;
   } catch (...) {
     settle();
-    flight.job = 0;
+    flight.end();
     throw;
   }
   lines.end_job();

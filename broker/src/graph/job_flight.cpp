@@ -115,6 +115,8 @@ JobFlight make_flight(const Wiring& wiring, const BufferPlan& plan,
   }
   flight.inputs.resize(flight.uploads.size());
   flight.outputs.resize(wiring.outputs.size());
+  flight.blocks.resize(flight.inputs.size() + flight.outputs.size());
+  flight.is_direct.resize(flight.blocks.size());
   const std::uint64_t mark_bytes = wiring.nodes.size() * sizeof(std::uint32_t);
   flight.marks = make_pinned_memory(leases.front(), mark_bytes);
   std::memset(flight.marks.get(), 0, mark_bytes);

@@ -2,6 +2,7 @@
 // A flight: the buffers, staging memory and events that one job in flight needs for itself.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "context/host_blocks.hpp"
 #include "context/resources.hpp"
 #include "graph/node_times.hpp"
 #include "graph/regions.hpp"
@@ -78,9 +80,11 @@ struct JobFlight {
   std::vector<const void*> inputs;  // the host's memory
   std::vector<void*> outputs;       // likewise
 
-  std::vector<DeviceMemory> buffers;    // of the plan
-  std::vector<bool> is_direct;          // each input, then each output: the host's own memory is
-                                        // registered, and takes part in the copy itself
+  std::vector<DeviceMemory> buffers;  // of the plan
+  // Each input, then each output: the block of host memory that it lies in, or null, and whether
+  // the host's own memory is registered and takes part in the copy itself.
+  std::vector<std::shared_ptr<HostBlock>> blocks;
+  std::vector<bool> is_direct;
   std::vector<PinnedMemory> uploads;    // of the graph's inputs in host memory; else empty
   std::vector<PinnedMemory> downloads;  // of its outputs, likewise
   std::vector<NodeTimes> times;         // of each node; none before the first job that is timed
@@ -101,6 +105,16 @@ struct JobFlight {
   }
   void* target(std::size_t port) const noexcept {
     return is_direct[inputs.size() + port] ? outputs[port] : downloads[port].get();
+  }
+
+  // Its buffers are free again, and the host's memory is not needed any more.
+  void end() noexcept {
+    job = 0;
+    for (auto& block : blocks) block.reset();
+  }
+  bool has_blocks() const noexcept {
+    return std::any_of(blocks.begin(), blocks.end(),
+                       [](const auto& one) { return one != nullptr; });
   }
 
   // The host knows that it can finish the job, although the event behind that call may be missing.

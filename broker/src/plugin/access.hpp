@@ -3,15 +3,18 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "ctxbroker/broker.hpp"
 #include "ctxbroker/device_memory.hpp"
+#include "ctxbroker/host_memory.hpp"
 #include "ctxbroker/plugin_instance.hpp"
 #include "ctxbroker/tenant.hpp"
 
 namespace ctxbroker::detail {
 
 struct ExportedMemory;
+class HostPages;
 
 struct Access {
   // Throws Error (wrong_state) when the broker is closed.
@@ -22,6 +25,11 @@ struct Access {
   static const std::shared_ptr<TenantImpl>& of(Tenant& tenant);
   // Throws as DeviceMemory::export_descriptor.
   static ExportedMemory exported(const ctxbroker::DeviceMemory& memory);
+  // Null if the object holds nothing.
+  static std::shared_ptr<HostPages> pages_of(const HostMemory& memory);
+  static HostMemory host_memory(std::shared_ptr<HostBlock> block) noexcept {
+    return HostMemory(std::move(block));
+  }
 };
 
 }  // namespace ctxbroker::detail

@@ -214,7 +214,7 @@ bool Broker::force_loss(TenantId tenant, int device, const std::string& reason) 
 }
 
 std::size_t Broker::unload_idle_modules(int device) {
-  const std::size_t waiting = open_impl().used_device(device).unload_waiting();
+  const std::size_t waiting = open_impl().used_device(device).end_for_memory();
   return waiting + impl_->modules().unload_idle(device).modules;
 }
 

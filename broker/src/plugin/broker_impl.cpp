@@ -117,9 +117,13 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, Gate
       main_thread_(std::this_thread::get_id()),
       driver_(std::move(driver)),
       gate_(std::move(gate)) {
-  if (!driver_) return;
+  if (!driver_) {
+    host_blocks_ = std::make_shared<HostBlocks>(nullptr, host_);
+    return;
+  }
   name_owners(driver_->table, 1);
   leases_.emplace(*driver_, *host_, fault_, options_.ready);
+  host_blocks_ = std::make_shared<HostBlocks>(&*leases_, host_);
   placer_.emplace(*leases_);
   // A primary that somebody in the process uses already is one to protect.
   for (const auto& device : driver_->devices) {
@@ -143,6 +147,7 @@ bool BrokerImpl::shut_down() noexcept {
   end_given_up(recorder_.recorder.get(), true);
   stop_watching_primaries(*this);
   Brokers::one().remove(*this);
+  host_blocks_->close();
   try {
     if (!leases_ || leases_->shut_down()) return true;
     Brokers::one().add(*this);  // its work still hangs
@@ -349,6 +354,7 @@ void BrokerImpl::poll() {
   if (gives_back) {
     end_lost_contexts();
     end_given_up(recorder_.recorder.get(), false);
+    host_blocks_->register_all();
   }
   if (leases_) leases_->tell_realtime_calls(false);
   if (claims_ != nullptr) claims_->look();

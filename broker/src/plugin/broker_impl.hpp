@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "context/host_blocks.hpp"
 #include "context/lease_table.hpp"
 #include "ctxbroker/broker.hpp"
 #include "driver/driver.hpp"
@@ -26,6 +27,7 @@
 #include "plugin/instance_settings.hpp"
 #include "plugin/library_file.hpp"
 #include "plugin/placer.hpp"
+#include "process/copy_crew.hpp"
 #include "process/environment.hpp"
 #include "process/maker.hpp"
 
@@ -87,6 +89,8 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
   bool keeps(const TenantImpl& tenant) const { return claims_ != nullptr && claims_->has(tenant); }
   const ClaimedLibraries* claims() const noexcept { return claims_.get(); }  // or null
   LeaseTable& leases() noexcept { return *leases_; }                         // with a driver
+  CopyCrew& copy_crew() noexcept { return copy_crew_; }                      // any thread
+  HostBlocks& host_blocks() noexcept { return *host_blocks_; }               // any thread
   ModuleService& modules() noexcept { return modules_; }
 
   // Adds and removes an instance that is alive, so that close can refuse and poll can reach it.
@@ -141,9 +145,12 @@ class BrokerImpl final : private BusyTenants, private PrimaryWatch {
   std::optional<Driver> driver_;
   GateState gate_;
   ProcessFault fault_;
-  ModuleService modules_;                     // before the leases, which ask it for memory
-  std::optional<LeaseTable> leases_;          // with a driver
-  std::optional<Placer> placer_;              // likewise
+  CopyCrew copy_crew_;
+  ModuleService modules_;             // before the leases, which ask it for memory
+  std::optional<LeaseTable> leases_;  // with a driver
+  std::optional<Placer> placer_;      // likewise
+  // Objects of the host may outlive the broker.
+  std::shared_ptr<HostBlocks> host_blocks_;
   std::shared_ptr<ClaimedLibraries> claims_;  // null: the policy has no patterns
   std::map<FileId, std::shared_ptr<const TenantIdentity>>
       tenants_;  // for ever: a file keeps its tenant

@@ -70,7 +70,7 @@ void DoneJobs::tell_those(const IsDone& is_done) noexcept {
 
 void DoneJobs::tell_until_last() noexcept {
   if (board_) {
-    auto* const board = reinterpret_cast<DoneBoard*>(board_->memory.get());
+    auto* const board = reinterpret_cast<DoneBoard*>(board_->pages->begin());
     last_ = std::atomic_ref(*board).load();
   }
   tell_those([&](const Job& one) { return one.in_worker <= last_; });

@@ -84,6 +84,7 @@ class GraphClient final : public GraphSegment {
   std::uint64_t latency_before(std::size_t node) const override;
 
   WorkerBuffer lend(std::size_t bytes) override;
+  WorkerBuffer lend(std::shared_ptr<HostPages> pages) override;
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) override;
   void make_relay(const void* name, std::uint64_t bytes, int device) override;
   Descriptor release_relay(const void* name) override;

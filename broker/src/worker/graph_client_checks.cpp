@@ -125,12 +125,12 @@ std::shared_ptr<LentBlock> GraphClient::find_block(const void* address) const {
 BufferPlace GraphClient::place_of(const void* buffer, std::uint64_t bytes, Flight& flight) const {
   const auto block = find_block(buffer);
   if (!block) return {0, 0, bytes, 0};
-  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(buffer) -
-                                                 static_cast<std::byte*>(block->memory.get()));
-  if (bytes > block->memory.bytes() - offset) {
+  const auto offset =
+      static_cast<std::uint64_t>(static_cast<const std::byte*>(buffer) - block->pages->begin());
+  if (bytes > block->pages->bytes() - offset) {
     refuse_job("a buffer of " + std::to_string(bytes) + " bytes begins at byte " +
                std::to_string(offset) + " of a lent block that has " +
-               std::to_string(block->memory.bytes()) + "; lend more, or begin earlier");
+               std::to_string(block->pages->bytes()) + "; lend more, or begin earlier");
   }
   flight.lent.push_back(block);
   return {block->handle, offset, bytes, 0};

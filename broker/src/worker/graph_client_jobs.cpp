@@ -83,6 +83,11 @@ WorkerBuffer GraphClient::lend(std::size_t bytes) {
   return worker_.lend(bytes);
 }
 
+WorkerBuffer GraphClient::lend(std::shared_ptr<HostPages> pages) {
+  set_up();
+  return WorkerBuffer(worker_.impl_->lend(std::move(pages)));
+}
+
 // The worker keeps a block that the host has ended until no job in flight uses it.
 void GraphClient::hold_blocks(const Flight& flight) noexcept {
   for (const auto& block : flight.lent) ++block->jobs;

@@ -17,6 +17,7 @@
 
 namespace ctxbroker::detail {
 
+class HostPages;
 class WorkerImpl;
 
 class GraphSegment {
@@ -66,6 +67,8 @@ class GraphSegment {
   virtual std::uint64_t latency_before(std::size_t node) const = 0;
 
   virtual WorkerBuffer lend(std::size_t bytes) = 0;
+  // Not for pages of the host, which other processes cannot map.
+  virtual WorkerBuffer lend(std::shared_ptr<HostPages> pages) = 0;
   virtual WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) = 0;
   // Device memory between two parts. In jobs, `name` stands for it, until `deactivate`. One part
   // makes it, and makes it anew when its process has started again.

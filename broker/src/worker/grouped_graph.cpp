@@ -7,9 +7,11 @@
 #include <future>
 #include <utility>
 
+#include "context/host_pages.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/manifest.hpp"
 #include "ctxbroker/policy.hpp"
+#include "plugin/access.hpp"
 #include "plugin/description_json.hpp"
 #include "worker/graph_client.hpp"
 #include "worker/host_segment.hpp"
@@ -245,6 +247,16 @@ void GroupedGraph::check_in_host_memory(const std::vector<GraphPort>& ports) con
             (is_one_worker ? "clear GraphPort::on_device or dry_while_away"
                            : "use WorkerGrouping::together, or clear GraphPort::on_device"));
   }
+}
+
+WorkerBuffer GroupedGraph::lend(const HostMemory& memory) {
+  std::shared_ptr<HostPages> pages = Access::pages_of(memory);
+  if (pages != nullptr && !pages->are_hosts()) return segments_.front()->lend(std::move(pages));
+  throw Error(ErrorKind::invalid_argument,
+              pages == nullptr ? "graph: the HostMemory holds nothing"
+                               : "graph: memory from Broker::register_memory cannot be lent, "
+                                 "because no other process can map it; lend memory from "
+                                 "Broker::host_memory, or let the graph copy");
 }
 
 WorkerDeviceBuffer GroupedGraph::lend(const ctxbroker::DeviceMemory& memory) {

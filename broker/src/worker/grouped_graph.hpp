@@ -71,6 +71,7 @@ class GroupedGraph {
   std::uint64_t latency_before(std::size_t node);
 
   WorkerBuffer lend(std::size_t bytes) { return segments_.front()->lend(bytes); }
+  WorkerBuffer lend(const HostMemory& memory);
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory);
   std::uint64_t submit(const JobBuffers& buffers, const JobInfo& job,
                        const WorkerJobEvents& events);

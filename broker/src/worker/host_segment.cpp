@@ -2,12 +2,10 @@
 #include "worker/host_segment.hpp"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
+#include "context/host_pages.hpp"
 #include "ctxbroker/error.hpp"
-#include "observe/system_failure.hpp"
-#include "worker/packet.hpp"
 #include "worker/worker_impl.hpp"
 
 namespace ctxbroker::detail {
@@ -66,22 +64,19 @@ void HostSegment::deactivate() {
 
 // No other process gets it. A job may still use a block that the host has given back.
 WorkerBuffer HostSegment::lend(std::size_t bytes) {
-  if (bytes == 0) throw Error(ErrorKind::invalid_argument, "a block of 0 bytes cannot be lent");
+  return lend(HostPages::make(bytes));
+}
+
+WorkerBuffer HostSegment::lend(std::shared_ptr<HostPages> pages) {
   if (!has_jobs()) std::erase_if(lent_, [](const auto& block) { return block->is_over.load(); });
-  auto block = std::make_shared<LentBlock>();
-  try {
-    const Descriptor file = sealed_memory("ctxbroker-lent", bytes);
-    block->memory = Mapping(file.get(), bytes);
-  } catch (const std::system_error& error) {
-    throw system_failure(error);
-  }
+  auto block = std::make_shared<LentBlock>(std::move(pages));
   lent_.push_back(block);
   return WorkerBuffer(std::move(block));
 }
 
 bool HostSegment::is_lent(const void* buffer) const {
   return std::any_of(lent_.begin(), lent_.end(),
-                     [&](const auto& block) { return block->holds(buffer); });
+                     [&](const auto& block) { return block->pages->holds(buffer); });
 }
 
 WorkerDeviceBuffer HostSegment::lend(const ctxbroker::DeviceMemory&) {

@@ -82,6 +82,7 @@ class HostSegment final : public GraphSegment {
   }
 
   WorkerBuffer lend(std::size_t bytes) override;
+  WorkerBuffer lend(std::shared_ptr<HostPages> pages) override;
   WorkerDeviceBuffer lend(const ctxbroker::DeviceMemory& memory) override;
   void make_relay(const void* name, std::uint64_t bytes, int device) override;
   Descriptor release_relay(const void* name) override;

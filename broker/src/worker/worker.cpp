@@ -93,10 +93,10 @@ WorkerBuffer::~WorkerBuffer() {
   if (const auto owner = block_->find_owner()) owner->take_back(*block_);
 }
 void* WorkerBuffer::data() const& noexcept {
-  return block_ ? block_->memory.get() : nullptr;
+  return block_ ? block_->pages->begin() : nullptr;
 }
 std::size_t WorkerBuffer::bytes() const noexcept {
-  return block_ ? block_->memory.bytes() : 0;
+  return block_ ? block_->pages->bytes() : 0;
 }
 std::uint64_t WorkerBuffer::handle() const noexcept {
   return block_ ? block_->handle.load() : 0;

@@ -158,6 +158,9 @@ std::uint64_t WorkerGraph::latency_before(std::size_t node) const {
 WorkerBuffer WorkerGraph::lend(std::size_t bytes) {
   return impl_->lend(bytes);
 }
+WorkerBuffer WorkerGraph::lend(const HostMemory& memory) {
+  return impl_->lend(memory);
+}
 WorkerDeviceBuffer WorkerGraph::lend(const DeviceMemory& memory) {
   return impl_->lend(memory);
 }

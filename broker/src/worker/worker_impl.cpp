@@ -312,8 +312,8 @@ void WorkerImpl::start_module(const Process& process) {
 
 void WorkerImpl::give_block(const Process& process, const LentBlock& block,
                             Clock::time_point deadline) {
-  send_descriptor(process, block.handle, block.file.get(), deadline);
-  const BlockName name{block.handle, block.memory.bytes()};
+  send_descriptor(process, block.handle, block.pages->descriptor(), deadline);
+  const BlockName name{block.handle, block.pages->bytes()};
   own_call(process, {lend_type, block.handle, &name, sizeof name}, nullptr, 0, deadline);
 }
 
@@ -332,18 +332,11 @@ void WorkerImpl::send_descriptor(const Process& process, std::uint64_t number, i
   }
 }
 
-std::shared_ptr<LentBlock> WorkerImpl::lend(std::size_t bytes, LentTo to) {
-  if (bytes == 0) throw Error(ErrorKind::invalid_argument, "a block of 0 bytes cannot be lent");
+std::shared_ptr<LentBlock> WorkerImpl::lend(std::shared_ptr<HostPages> pages, LentTo to) {
   const bool is_private = to == LentTo::this_process;
   const Process process = present_process(is_private ? Absent::refuse : Absent::start);
-  auto block = std::make_shared<LentBlock>();
+  auto block = std::make_shared<LentBlock>(std::move(pages));
   block->is_private = is_private;
-  try {
-    block->file = sealed_memory("ctxbroker-lent", bytes);
-    block->memory = Mapping(block->file.get(), bytes);
-  } catch (const std::system_error& error) {
-    throw system_failure(error);
-  }
   add_block(block);
   try {
     give_block(process, *block, Clock::now() + options_.call_timeout);
@@ -398,7 +391,7 @@ LentBlocks WorkerImpl::lent_blocks() const {
   blocks.changes = lent_changes_;
   for (const auto& block : lent_) {
     if (block->is_private) continue;
-    blocks.all.push_back({block->memory.get(), block->memory.bytes(), block});
+    blocks.all.push_back({block->pages->begin(), block->pages->bytes(), block});
   }
   return blocks;
 }
@@ -418,7 +411,7 @@ void WorkerImpl::take_back(const LentBlock& block) noexcept {
       if (state_ == WorkerState::ready) process = process_;
     }
     if (!process || is_in_callback()) return;
-    const BlockName name{block.handle, block.memory.bytes()};
+    const BlockName name{block.handle, block.pages->bytes()};
     own_call(process, {take_back_type, block.handle, &name, sizeof name}, nullptr, 0,
              Clock::now() + options_.call_timeout);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the process is at its end, and was told of
@@ -428,7 +421,7 @@ void WorkerImpl::take_back(const LentBlock& block) noexcept {
 bool WorkerImpl::is_lent(std::uint64_t handle, std::uint64_t bytes) const {
   const Lock lock(mutex_);
   return std::any_of(lent_.begin(), lent_.end(), [&](const auto& one) {
-    return one->handle == handle && one->memory.bytes() >= bytes;
+    return one->handle == handle && one->pages->bytes() >= bytes;
   });
 }
 

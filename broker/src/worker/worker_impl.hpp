@@ -36,6 +36,7 @@
 #include <utility>
 #include <vector>
 
+#include "context/host_pages.hpp"
 #include "ctxbroker/worker.hpp"
 #include "observe/recorder.hpp"
 #include "process/foreign_descriptor.hpp"
@@ -60,12 +61,9 @@ struct LentBlock {
   std::atomic<unsigned> jobs{0};     // of a graph, which use it
   std::atomic<bool> is_over{false};  // and is taken back when they have ended
   bool is_private = false;           // of the library, which drops it when the process ends
-  Descriptor file;
-  Mapping memory;
+  const std::shared_ptr<HostPages> pages;
 
-  bool holds(const void* address) const noexcept {
-    return is_within(address, memory.get(), memory.bytes());
-  }
+  explicit LentBlock(std::shared_ptr<HostPages> shared) : pages(std::move(shared)) {}
   std::shared_ptr<WorkerImpl> find_owner() {
     const std::lock_guard lock(mutex);
     return owner.lock();
@@ -129,7 +127,12 @@ class WorkerImpl : public std::enable_shared_from_this<WorkerImpl> {
   std::weak_ptr<WorkerProcess> process() const;
   // A block for the process that there is, which is the library's own, or for each one to come.
   enum class LentTo : std::uint8_t { each_process, this_process };
-  std::shared_ptr<LentBlock> lend(std::size_t bytes, LentTo to = LentTo::each_process);
+  std::shared_ptr<LentBlock> lend(std::size_t bytes, LentTo to = LentTo::each_process) {
+    return lend(HostPages::make(bytes), to);
+  }
+  // Not for pages of the host, which other processes cannot map.
+  std::shared_ptr<LentBlock> lend(std::shared_ptr<HostPages> pages,
+                                  LentTo to = LentTo::each_process);
   void take_back(const LentBlock& block) noexcept;
   LentBlocks lent_blocks() const;
   // Returns how often the list of lent blocks has changed. Takes no lock.

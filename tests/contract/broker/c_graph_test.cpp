@@ -3,6 +3,7 @@
 // is written in C too.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -322,6 +323,42 @@ TEST_F(CGraphTest, GraphEndsOnTheDeviceFollowTheTenantsStream) {
 
 // The device's speed decides how many jobs wait. The test checks that each job's outcome agrees
 // with what the call of cancel returned.
+TEST_F(CGraphTest, HostMemoryIsUsedByItsAddress) {
+  ctxb_graph* const graph = make();
+  ctxb_host_memory *memory = nullptr, *hosts = nullptr;
+  constexpr std::size_t samples = std::size_t{frames} * channels;
+  ASSERT_EQ(ctxb_host_memory_make(broker, samples * sizeof(float), &memory), CTXB_OK)
+      << ctxb_last_error();
+  Block voice(samples, 2), music(samples, 3), expected(samples), mix(samples);
+  ASSERT_EQ(ctxb_host_memory_register(broker, mix.data(), samples * sizeof(float), &hosts), CTXB_OK)
+      << ctxb_last_error();
+  EXPECT_EQ(ctxb_host_memory_is_registered(memory), 1u);
+  EXPECT_EQ(ctxb_host_memory_is_registered(hosts), 1u);
+  EXPECT_EQ(ctxb_host_memory_data(hosts), mix.data());
+  float peak = 0, level = 0;
+  ASSERT_EQ(run(graph, voice, music, expected, peak), CTXB_OK) << ctxb_last_error();
+  auto* const there = static_cast<float*>(ctxb_host_memory_data(memory));
+  std::copy(voice.begin(), voice.end(), there);
+  const void* const read[] = {there, music.data()};
+  void* const written[] = {mix.data(), &level};
+  const ctxb_job_buffers buffers{sizeof buffers, 2, 2, 0, read, written, nullptr};
+  ASSERT_EQ(ctxb_graph_process(graph, &buffers, &info, nullptr), CTXB_OK) << ctxb_last_error();
+  EXPECT_EQ(mix, expected);
+  EXPECT_EQ(level, peak);
+  std::uint32_t released = 0;
+  ctxb_host_memory_destroy(hosts, &released);
+  EXPECT_EQ(released, 1u);
+  ctxb_host_memory_destroy(memory, nullptr);
+  ctxb_host_memory_destroy(nullptr, nullptr);
+  EXPECT_EQ(ctxb_host_memory_data(nullptr), nullptr);
+  EXPECT_EQ(ctxb_host_memory_is_registered(nullptr), 0u);
+  EXPECT_EQ(ctxb_host_memory_make(broker, 0, &memory), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_EQ(ctxb_host_memory_register(broker, nullptr, 1, &memory), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_host_memory_make(nullptr, 1, &memory), CTXB_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
+}
+
 TEST_F(CGraphTest, JobsThatWaitCanBeCancelled) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   ctxb_graph_options options{};

@@ -4,9 +4,13 @@
 #include <cuda.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <string>
+#include <thread>
 #include <tuple>
+#include <vector>
 
+#include "ctxbroker/host_memory.hpp"
 #include "devices_fixture.hpp"
 #include "support/child_process.hpp"
 
@@ -38,6 +42,26 @@ TEST_P(DevicesTest, ALossOnOneDeviceLeavesTheOtherAlone) {
   EXPECT_EQ(two.lease().state, LeaseState::ready);
   run({&one, &two});
   EXPECT_EQ(two.lease().generation, generation);
+}
+
+// It is registered once, in the primary context of one device.
+TEST_P(DevicesTest, HostMemoryServesBothDevices) {
+  const auto [first, second] = GetParam();
+  PluginInstance one = on(0, "behaviours", first), two = on(1, "behaviours_twin", second);
+  const HostMemory memory = broker.host_memory(3 * sizeof(float[4]));
+  ASSERT_TRUE(memory.is_registered());
+  float* const pixels = static_cast<float*>(memory.data());
+  float own[4] = {1, 2, 3, 4}, expected[4] = {};
+  std::copy_n(own, 4, pixels);
+  for (const auto& stages : {std::vector{&one}, {&two}, {&one, &two}, {&two, &one}}) {
+    Graph graph(broker, stages, test_sizes);
+    graph.process(own, expected, {});
+    std::fill_n(pixels + 4, 4, -1.0F);
+    const std::uint64_t job = graph.submit({{pixels}, {pixels + 4}}, {});
+    while (!graph.is_done(job)) std::this_thread::yield();
+    EXPECT_TRUE(std::equal(expected, expected + 4, pixels + 4)) << "before finish";
+    EXPECT_EQ(graph.finish(job), JobOutcome::done);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, DevicesTest, ::testing::Combine(lease_kinds, lease_kinds),

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "broker_fixture.hpp"
+#include "ctxbroker/host_memory.hpp"
 
 namespace {
 
@@ -127,6 +128,16 @@ TEST_P(RealtimeTest, AWarmJobNeitherAllocatesNorLocks) {
       expect_none(counted(some_jobs));
     }
   }
+}
+
+TEST_P(RealtimeTest, AWarmJobInHostMemoryNeitherAllocatesNorLocks) {
+  PluginInstance instance = active_in_realtime("affine");
+  const HostMemory memory = broker.host_memory(2 * sizeof samples), other = broker.host_memory(1);
+  ASSERT_TRUE(memory.is_registered());
+  float* const in = static_cast<float*>(memory.data());
+  Graph graph(broker, {&instance}, test_sizes);
+  graph.process(in, in + 4, {});
+  expect_none(counted([&] { graph.process(in, in + 4, {}); }));
 }
 
 // The host may begin to record at any time.

@@ -65,7 +65,7 @@ std::size_t lent_bytes() {
   std::size_t sum = 0;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
-    if (line.find("memfd:ctxbroker-lent") == std::string::npos) continue;
+    if (line.find("memfd:ctxbroker-memory") == std::string::npos) continue;
     std::size_t end = 0;
     const std::size_t begin = std::stoull(line, &end, 16);
     sum += std::stoull(line.substr(end + 1), nullptr, 16) - begin;

@@ -2,9 +2,11 @@
 // Buffers of jobs that lie in memory which the host and the worker share.
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "ctxbroker/host_memory.hpp"
 #include "graph_fixture.hpp"
 #include "support/allocation_count.hpp"
 
@@ -85,6 +87,49 @@ TEST_F(WorkerLendTest, LentBuffersAreUsedInPlace) {
   fill(own.data());
   EXPECT_EQ(process(graph, own.data(), floats(out)), JobOutcome::done);
   EXPECT_EQ(copy_of(floats(out)), brighter(own.data()));
+}
+
+// The same memory serves graphs in the host's process and in workers.
+TEST_F(WorkerLendTest, HostMemoryIsSharedWithTheWorker) {
+  Broker broker = Broker::open_without_driver();
+  HostMemory memory = broker.host_memory(2 * bytes);
+  float* const in = static_cast<float*>(memory.data());
+  fill(in);
+  const auto expected = brighter(in);
+  WorkerGraph graph = graph_with(graph_options());
+  // The control: memory that is not lent is copied, and needs room.
+  std::vector<float> own(samples);
+  const std::size_t before = lent_bytes();
+  EXPECT_EQ(process(graph, in, own.data()), JobOutcome::done);
+  EXPECT_EQ(own, expected);
+  EXPECT_GE(lent_bytes(), before + bytes);
+
+  WorkerGraph second = graph_with(graph_options());
+  std::optional<WorkerBuffer> lent(second.lend(memory));
+  EXPECT_EQ(lent->data(), memory.data());
+  EXPECT_EQ(lent->bytes(), memory.bytes());
+  const std::size_t with_both = lent_bytes();
+  EXPECT_EQ(process(second, in, in + samples), JobOutcome::done);
+  EXPECT_EQ(copy_of(in + samples), expected);
+  EXPECT_LT(lent_bytes(), with_both + bytes);
+  // Either object keeps it.
+  memory.reset();
+  EXPECT_EQ(process(second, in, in + samples), JobOutcome::done);
+  EXPECT_EQ(copy_of(in + samples), expected);
+  memory = broker.host_memory(bytes);
+  lent.emplace(second.lend(memory));
+  lent.reset();
+  std::fill_n(static_cast<float*>(memory.data()), samples, 1.0F);
+  EXPECT_EQ(process(second, static_cast<float*>(memory.data()), own.data()), JobOutcome::done);
+
+  std::vector<float> hosts(samples);
+  const HostMemory registered = broker.register_memory(hosts.data(), bytes);
+  EXPECT_THAT(
+      error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(second.lend(registered)); }),
+      HasSubstr("no other process can map it"));
+  EXPECT_THAT(
+      error_of(ErrorKind::invalid_argument, [&] { static_cast<void>(second.lend(HostMemory())); }),
+      HasSubstr("holds nothing"));
 }
 
 // The fixture looks whether each record has a name.

@@ -53,6 +53,7 @@ GraphOptions tell(Done& done);
 JobOutcome wait_for(Graph& graph, std::uint64_t number, Done& done);
 GraphOptions options_of_a_viewer();
 int forget(Graph& graph, std::uint64_t first, std::uint64_t last);
+void filter_all(Broker& broker, Graph& graph, const JobInfo& job, std::size_t samples);
 Graph on_device(Broker& broker, Tenant& host, PluginInstance& blur, const ActivationSizes& sizes);
 std::uint64_t filter(Graph& graph, const void* frame, void* result, CUstream stream,
                      const JobInfo& job);
@@ -210,6 +211,18 @@ void several(Broker& broker) {
     if (viewer.finish(job) == JobOutcome::cancelled) --cancelled;
   }
   check(cancelled == 0, "what was taken back is cancelled");
+}
+
+// For filter_all: pictures full of their numbers.
+unsigned pictures_read = 0, pictures_written = 0;
+
+void without_staging(Broker& broker) {
+  Loaded exposure(broker, "plugins/exposure.so", "exposure");
+  exposure.instance.set_parameter("stops", 1);
+  exposure.instance.activate(image_sizes());
+  Graph graph(broker, {&exposure.instance}, image_sizes());
+  filter_all(broker, graph, image_job(), pixel_count * 4);
+  check(pictures_written == frame_count, "all pictures are written");
 }
 
 // A driver function, through the gate that this program has.
@@ -385,6 +398,16 @@ void write_frame(unsigned frame) {
   ++frames_written;
 }
 
+bool read_picture(float* samples) {
+  if (pictures_read == frame_count) return false;
+  std::fill_n(samples, pixel_count * 4, static_cast<float>(pictures_read++));
+  return true;
+}
+void write_picture(const float* samples) {
+  check(near(samples[0], pictures_written * 2.0), "the picture is twice as light");
+  ++pictures_written;
+}
+
 // Both processes are this one.
 int sent = -1;
 void send_descriptor(int /*socket*/, int descriptor) {
@@ -425,6 +448,7 @@ int main(int argc, char** argv) try {
   print_memory(broker);
   one_by_one(broker);
   several(broker);
+  without_staging(broker);
   on_the_device(broker);
   audio(broker, folder);
   plugins_of_the_pages(broker, folder);

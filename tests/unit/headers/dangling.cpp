@@ -9,6 +9,7 @@
 #include "ctxbroker/device_memory.hpp"
 #include "ctxbroker/error.hpp"
 #include "ctxbroker/graph.hpp"
+#include "ctxbroker/host_memory.hpp"
 #include "ctxbroker/plugin.hpp"
 #include "ctxbroker/probe.hpp"
 #include "ctxbroker/scan.hpp"
@@ -58,6 +59,7 @@ static_assert(has_data<sdk::PackedArguments<int>&> && !has_data<sdk::PackedArgum
 static_assert(has_address<DeviceMemory&> && !has_address<DeviceMemory>);
 static_assert(has_address<WorkerDeviceBuffer&> && !has_address<WorkerDeviceBuffer>);
 static_assert(has_data<WorkerBuffer&> && !has_data<WorkerBuffer>);
+static_assert(has_data<HostMemory&> && !has_data<HostMemory>);
 static_assert(has_get<Stream&> && !has_get<Stream>);
 
 // Values of a temporary are copies, so that a loop over them is right.
