@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "process/memory_file.hpp"
@@ -37,6 +38,12 @@ class HostPages {
   std::size_t bytes() const noexcept { return bytes_; }
   int descriptor() const noexcept { return file_.get(); }  // -1 for pages of the host
   bool are_hosts() const noexcept { return mapping_.get() == nullptr; }
+
+  bool holds(const void* address) const noexcept {
+    const std::less<const std::byte*> before;  // of any two addresses
+    const auto* const at = static_cast<const std::byte*>(address);
+    return !before(at, begin()) && before(at, end());
+  }
 
   // CUDA knows them from a registration on, until it has confirmed the end of that.
   void set_known(bool known) noexcept { is_known_.store(known, std::memory_order_release); }
