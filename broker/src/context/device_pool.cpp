@@ -15,7 +15,7 @@ bool has_pools(const DriverTable& driver) noexcept {
          driver.pool_set_attribute != nullptr && driver.pool_get_attribute != nullptr &&
          driver.pool_set_access != nullptr && driver.pool_trim != nullptr &&
          driver.mem_alloc_from_pool != nullptr && driver.mem_free_async != nullptr &&
-         driver.mem_alloc_pitch != nullptr;
+         driver.mem_alloc_pitch != nullptr && driver.pointer_get_attribute != nullptr;
 }
 
 CUresult set_threshold(const DriverTable& driver, CUmemoryPool pool, cuuint64_t bytes) noexcept {
@@ -73,12 +73,22 @@ CUresult DevicePool::end() noexcept {
   return status;
 }
 
+// A tenant can free memory in the order of its own stream, and others may have the address now.
+bool DevicePool::is_of_this_pool(CUdeviceptr address) const noexcept {
+  CUmemoryPool pool = nullptr;
+  const CUresult status =
+      driver_.pointer_get_attribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address);
+  return status == CUDA_SUCCESS && pool == pool_;
+}
+
 // The pool's stream was destroyed with the context, so this frees without a stream. Some drivers
 // need a context for that: it is the new primary, which has the old one's handle.
 void DevicePool::end_without_context() noexcept {
   const std::lock_guard lock(mutex_);
   const auto free_all = [&] {
-    std::erase_if(taken_, [&](CUdeviceptr one) { return driver_.mem_free(one) == CUDA_SUCCESS; });
+    std::erase_if(taken_, [&](CUdeviceptr one) {
+      return is_of_this_pool(one) && driver_.mem_free(one) == CUDA_SUCCESS;
+    });
     return CUDA_SUCCESS;
   };
   if (!taken_.empty()) call_in(driver_, nullptr, free_all);

@@ -47,6 +47,7 @@ class DevicePool final : public MemoryPool {
   DevicePool(const DriverTable& driver, CUcontext primary) : driver_(driver), primary_(primary) {}
   CUresult open(CUdevice device) noexcept;
   std::uint64_t bytes(CUmemPool_attribute which) const noexcept;
+  bool is_of_this_pool(CUdeviceptr address) const noexcept;
 
   const DriverTable driver_;  // the broker's may end before the pool
   CUcontext const primary_;
@@ -55,7 +56,7 @@ class DevicePool final : public MemoryPool {
   std::atomic<std::uint64_t> pitch_unit_{0};  // 0: not known yet
   std::mutex mutex_;                          // of frees and trims, and of what follows
   std::uint64_t frees_ = 0;
-  std::unordered_set<CUdeviceptr> taken_;
+  std::unordered_set<CUdeviceptr> taken_;  // and not freed here
 };
 
 }  // namespace ctxbroker::detail
