@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "behaviours/affine_text.hpp"
 #include "module_fixture.hpp"
