@@ -496,7 +496,9 @@ void UsedDevice::end_when_left(std::shared_ptr<Borrowers> lease, std::shared_ptr
   keeps_back_.store(true, std::memory_order_release);
 }
 
+// While something is made, the driver may make no event.
 void UsedDevice::end_unowned_stores() noexcept {
+  if (HungWork::is_anything_in_the_making()) return;
   const std::uint64_t generation = primary_.generation();
   if (is_in_callback() || fault().happened() || generation == 0) return;
   if (primary_.is_current(generation)) stores_.end_unowned(time_of_a_store, generation);
