@@ -62,8 +62,8 @@ CUresult free_in_order(CUdeviceptr address, CUstream stream) {
     check_value(!block->freed.exchange(true));
     auto command = std::make_shared<Command>();
     command->kind = Command::Kind::transfer;
-    command->work = [block] {
-      Process::instance().memory.remove(*block);
+    command->work = [block, by = current_owner()] {
+      Process::instance().memory.remove(*block, by);
       return CUDA_SUCCESS;
     };
     try {

@@ -275,7 +275,7 @@ void MemoryRegistry::retire(const std::shared_ptr<Block>& block) {
   for (const auto& device : devices_) device->executor.retire(block);
 }
 
-bool MemoryRegistry::remove(const Block& block) {
+bool MemoryRegistry::remove(const Block& block, const char* by) {
   std::shared_ptr<Block> removed;
   {
     std::unique_lock lock(mutex_);
@@ -283,7 +283,7 @@ bool MemoryRegistry::remove(const Block& block) {
     if (found == blocks_.end() || found->second.get() != &block) return false;
     removed = std::move(found->second);
     blocks_.erase(found);
-    map_.remove(removed->begin);
+    map_.remove(removed->begin, by);
   }
   if (removed->charge != nullptr) removed->charge->give_back();
   retire(removed);

@@ -122,8 +122,8 @@ class MemoryRegistry {
   std::shared_lock<std::shared_mutex> stay() const;
 
   // Takes the block out. Its memory goes when no command uses it any more. False when another
-  // thread was first.
-  bool remove(const Block& block);
+  // thread was first. `by`: whose code freed it.
+  bool remove(const Block& block, const char* by = current_owner());
   void remove_all_of(const Context& context);
   void remove_everything();
 

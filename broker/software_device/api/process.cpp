@@ -118,6 +118,7 @@ void Process::forget() {
   streams.take_all(all);
   arrays.take_all(all);
   memory.remove_everything();
+  virtual_memory.forget();
   pools.take_all(all);
   contexts.end_all();
   for (const auto& device : devices)

@@ -41,7 +41,19 @@ SharedFile::SharedFile(CUdevice device, std::size_t bytes) : device_(device), by
   fail(CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+std::shared_ptr<SharedFile> SharedFile::without_name(CUdevice device, std::size_t bytes) {
+  std::shared_ptr<SharedFile> made(new SharedFile);
+  void* const pages =
+      mmap(nullptr, bytes, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  check_that(pages != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
+  made->pages_ = pages;
+  made->device_ = device;
+  made->bytes_ = bytes;
+  return made;
+}
+
 SharedFile::~SharedFile() {
+  if (pages_ != nullptr) munmap(pages_, bytes_);
   if (descriptor_ >= 0) close(descriptor_);
 }
 
@@ -90,6 +102,15 @@ bool SharedFile::is_same_as(const Name& name) const noexcept {
 }
 
 void* SharedFile::show(std::size_t bytes, int protection, void* address) const noexcept {
+  if (pages_ != nullptr) {
+    // Of a shared mapping, an old size of 0 makes another mapping of the same pages.
+    const int moves = address == nullptr ? MREMAP_MAYMOVE : MREMAP_MAYMOVE | MREMAP_FIXED;
+    void* const shown = mremap(pages_, 0, bytes, moves, address);
+    if (shown == MAP_FAILED) return nullptr;
+    if (mprotect(shown, bytes, protection) == 0) return shown;
+    munmap(shown, bytes);
+    return nullptr;
+  }
   const int flags = address == nullptr ? MAP_SHARED : MAP_SHARED | MAP_FIXED;
   void* const shown = mmap(address, bytes, protection, flags, descriptor_, 0);
   return shown == MAP_FAILED ? nullptr : shown;

@@ -30,6 +30,9 @@ class SharedFile {
   // New memory of zeros; CUDA_ERROR_OUT_OF_MEMORY. Nobody can make it shorter, so whoever shows it
   // never reads beyond its end.
   SharedFile(CUdevice device, std::size_t bytes);
+  // The same for memory that no other process opens. It is no file, so the limits for files do not
+  // apply to it.
+  static std::shared_ptr<SharedFile> without_name(CUdevice device, std::size_t bytes);
   // Of another process, or of this one; CUDA_ERROR_INVALID_HANDLE for a name of nothing.
   static std::shared_ptr<SharedFile> open(const Name& name);
   // What a descriptor stands for, which the caller keeps; CUDA_ERROR_INVALID_VALUE for what is no
@@ -55,6 +58,7 @@ class SharedFile {
   bool take(int descriptor) noexcept;  // false: not one of these files
 
   int descriptor_ = -1;
+  void* pages_ = nullptr;  // without a descriptor: where the memory is, inaccessible
   CUdevice device_ = 0;
   std::size_t bytes_ = 0;
 };

@@ -55,7 +55,9 @@ struct VirtualMemory::Physical {
       charged = bytes;
     }
     try {
-      file = std::make_shared<SharedFile>(device.ordinal, bytes);
+      file = properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE
+                 ? SharedFile::without_name(device.ordinal, bytes)
+                 : std::make_shared<SharedFile>(device.ordinal, bytes);
     } catch (...) {
       device.give_back(charged);
       throw;
@@ -298,6 +300,14 @@ bool VirtualMemory::is_of_host(CUdeviceptr address) const {
   if (after == mappings_.begin()) return false;
   const auto& [begin, mapping] = *std::prev(after);
   return address - begin < mapping.bytes && mapping.memory->is_of_host();
+}
+
+void VirtualMemory::forget() noexcept {
+  std::lock_guard lock(mutex_);
+  mappings_.clear();
+  handles_.clear();
+  for (const auto& [begin, bytes] : reserved_) munmap(pointer_to(begin), bytes);
+  reserved_.clear();
 }
 
 CUmemAccess_flags VirtualMemory::access(CUdeviceptr address, CUdevice who) const {

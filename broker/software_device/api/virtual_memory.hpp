@@ -54,6 +54,8 @@ class VirtualMemory {
   // memory gives access to the host.
   void set_access(CUdeviceptr begin, std::size_t bytes, CUdevice who, CUmemAccess_flags flags);
   CUmemAccess_flags access(CUdeviceptr address, CUdevice who) const;
+  // Ends everything, as the driver's exit does.
+  void forget() noexcept;
   // Returns whether host memory is mapped there.
   bool is_of_host(CUdeviceptr address) const;
 

@@ -49,13 +49,13 @@ void MemoryMap::add(AddressRange range) {
   version_.fetch_add(1, std::memory_order_release);
 }
 
-void MemoryMap::remove(std::uintptr_t begin) {
+void MemoryMap::remove(std::uintptr_t begin, const char* by) {
   std::unique_lock lock(mutex_);
   const auto found = ranges_.find(begin);
   if (found == ranges_.end())
     throw std::out_of_range("memory map: no live allocation begins at " + hex(begin));
   Allocation freed = allocation(*found);
-  freed.freed_by = current_owner();
+  freed.freed_by = by;
   ranges_.erase(found);
   if (freed_.size() < most_freed) {
     freed_.push_back(freed);

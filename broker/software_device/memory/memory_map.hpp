@@ -13,6 +13,8 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "memory/owner.hpp"
+
 namespace ctxbroker::software {
 
 struct AddressRange {
@@ -48,7 +50,7 @@ class MemoryMap {
   // Throws std::invalid_argument for an empty range and for one that overlaps a live one.
   void add(AddressRange range);
   // Throws std::out_of_range when no live range begins there.
-  void remove(std::uintptr_t begin);
+  void remove(std::uintptr_t begin, const char* by = current_owner());
 
   // The live range that holds `address`.
   std::optional<AddressRange> find(std::uintptr_t address) const;

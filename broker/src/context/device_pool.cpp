@@ -15,7 +15,7 @@ bool has_pools(const DriverTable& driver) noexcept {
          driver.pool_set_attribute != nullptr && driver.pool_get_attribute != nullptr &&
          driver.pool_set_access != nullptr && driver.pool_trim != nullptr &&
          driver.mem_alloc_from_pool != nullptr && driver.mem_free_async != nullptr &&
-         driver.mem_alloc_pitch != nullptr;
+         driver.mem_alloc_pitch != nullptr && driver.pointer_get_attribute != nullptr;
 }
 
 CUresult set_threshold(const DriverTable& driver, CUmemoryPool pool, cuuint64_t bytes) noexcept {
@@ -40,7 +40,7 @@ std::shared_ptr<MemoryPool> DevicePool::make(const DriverTable& driver, CUcontex
                                              const char* owner) noexcept {
   if (!has_pools(driver)) return nullptr;
   try {
-    std::shared_ptr<DevicePool> made(new DevicePool(driver));
+    std::shared_ptr<DevicePool> made(new DevicePool(driver, primary));
     MakeRequest request;
     request.owner = owner;
     request.is_light = true;
@@ -66,16 +66,46 @@ CUresult DevicePool::open(CUdevice device) noexcept {
   return status;
 }
 
-void DevicePool::end() noexcept {
+CUresult DevicePool::end() noexcept {
   driver_.stream_synchronize(stream_);
+  const CUresult status = driver_.pool_destroy(pool_);
+  if (status == CUDA_SUCCESS) driver_.stream_destroy(stream_);
+  return status;
+}
+
+// A tenant can free memory in the order of its own stream, and others may have the address now.
+bool DevicePool::is_of_this_pool(CUdeviceptr address) const noexcept {
+  CUmemoryPool pool = nullptr;
+  const CUresult status =
+      driver_.pointer_get_attribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address);
+  return status == CUDA_SUCCESS && pool == pool_;
+}
+
+// The pool's stream was destroyed with the context, so this frees without a stream. Some drivers
+// need a context for that: it is the new primary, which has the old one's handle.
+void DevicePool::end_without_context() noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto free_all = [&] {
+    std::erase_if(taken_, [&](CUdeviceptr one) {
+      return is_of_this_pool(one) && driver_.mem_free(one) == CUDA_SUCCESS;
+    });
+    return CUDA_SUCCESS;
+  };
+  if (!taken_.empty()) call_in(driver_, nullptr, free_all);
+  if (!taken_.empty()) call_in(driver_, primary_, free_all);
   driver_.pool_destroy(pool_);
-  driver_.stream_destroy(stream_);
 }
 
 CUresult DevicePool::allocate(CUdeviceptr* out, std::uint64_t bytes) noexcept {
   CUresult status = driver_.mem_alloc_from_pool(out, bytes, pool_, stream_);
   if (status != CUDA_SUCCESS) return status;
   status = driver_.stream_synchronize(stream_);
+  try {
+    const std::lock_guard lock(mutex_);
+    taken_.insert(*out);
+  } catch (const std::bad_alloc&) {
+    status = CUDA_ERROR_OUT_OF_MEMORY;
+  }
   if (status != CUDA_SUCCESS) free(*out);
   return status;
 }
@@ -99,7 +129,9 @@ CUresult DevicePool::find_pitch_unit(std::uint64_t* unit) noexcept {
 CUresult DevicePool::free(CUdeviceptr address) noexcept {
   const std::lock_guard lock(mutex_);
   ++frees_;
-  return driver_.mem_free_async(address, stream_);
+  const CUresult status = driver_.mem_free_async(address, stream_);
+  if (status == CUDA_SUCCESS) taken_.erase(address);
+  return status;
 }
 
 CUresult DevicePool::open_to(CUdevice other) noexcept {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 
 #include "context/memory_pool.hpp"
 #include "driver/driver_table.hpp"
@@ -39,21 +40,23 @@ class DevicePool final : public MemoryPool {
   std::uint64_t frees() noexcept override;
   bool trim(std::uint64_t frees) noexcept override;
   void keep_nothing() noexcept override;
-  void end() noexcept override;
-  // The pool has ended with the context.
-  void end_without_context() noexcept override {}
+  CUresult end() noexcept override;
+  void end_without_context() noexcept override;
 
  private:
-  explicit DevicePool(const DriverTable& driver) : driver_(driver) {}
+  DevicePool(const DriverTable& driver, CUcontext primary) : driver_(driver), primary_(primary) {}
   CUresult open(CUdevice device) noexcept;
   std::uint64_t bytes(CUmemPool_attribute which) const noexcept;
+  bool is_of_this_pool(CUdeviceptr address) const noexcept;
 
   const DriverTable driver_;  // the broker's may end before the pool
+  CUcontext const primary_;
   CUmemoryPool pool_ = nullptr;
   CUstream stream_ = nullptr;  // in the primary; the pool allocates and frees in its order
   std::atomic<std::uint64_t> pitch_unit_{0};  // 0: not known yet
-  std::mutex mutex_;                          // of frees and trims
+  std::mutex mutex_;                          // of frees and trims, and of what follows
   std::uint64_t frees_ = 0;
+  std::unordered_set<CUdeviceptr> taken_;  // and not freed here
 };
 
 }  // namespace ctxbroker::detail

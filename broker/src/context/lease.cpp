@@ -106,6 +106,7 @@ void Lease::end() noexcept {
   }
   const Phase phase = phase_.load(std::memory_order_acquire);
   if (phase == Phase::left) return;
+  if (kind() != LeaseKind::private_own) device_.end_unowned_stores();
   const bool again = phase == Phase::ready;  // one that was given up is not for the next
   const bool was_primary_lost = primary_lost();
   end_generation(Phase::given_up);

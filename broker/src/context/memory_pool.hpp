@@ -41,9 +41,11 @@ class MemoryPool {
   // Makes the pool keep no freed memory from now on.
   virtual void keep_nothing() noexcept = 0;
 
-  // Ends the pool after all work that uses its memory.
-  virtual void end() noexcept = 0;
-  // Ends the pool after the primary context, and all work in it, has been destroyed.
+  // Ends the pool after all work that uses its memory. If the driver refuses, call it again.
+  virtual CUresult end() noexcept = 0;
+  // Ends the pool after the primary context, and all work in it, has been destroyed. Its memory
+  // outlives the context, so this frees what was taken and not freed. The caller has the only use
+  // of the pool.
   virtual void end_without_context() noexcept = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "context/hung_work.hpp"
@@ -298,12 +299,22 @@ bool MemoryStore::end_within(std::chrono::milliseconds limit) noexcept {
     pool_->free(one.address);
     if (one.freed) one.freed();
   }
+  const CUresult status = pool_->end();
+  if (status != CUDA_SUCCESS && status != CUDA_ERROR_DEINITIALIZED && !is_process_fault(status)) {
+    const std::uint64_t count = tenant_->repeats.count("lease", "pool");
+    if (is_told(count)) {
+      tenant_->log(Severity::warning, "lease", [&] {
+        return std::string("a pool of ") + pool_->what() +
+               " could not be ended: " + status_text(driver_, status) + repeats_text(count);
+      });
+    }
+    return false;  // it is tried again
+  }
   if (trim_) keep(trim_->work.events);
   for (CUevent const event : events_) driver_.event_destroy(event);
   for (CUevent const event : last_) driver_.event_destroy(event);
   events_.clear();
   last_.clear();
-  pool_->end();
   return true;
 }
 

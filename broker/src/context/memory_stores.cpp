@@ -56,7 +56,7 @@ bool MemoryStores::trim(std::chrono::milliseconds limit, std::uint64_t generatio
   return trimmed;
 }
 
-void MemoryStores::poll(std::uint64_t generation) noexcept {
+void MemoryStores::end_unowned(std::chrono::milliseconds limit, std::uint64_t generation) noexcept {
   std::vector<std::shared_ptr<MemoryStore>> left;
   try {
     const std::lock_guard lock(mutex_);
@@ -70,10 +70,13 @@ void MemoryStores::poll(std::uint64_t generation) noexcept {
   } catch (const std::bad_alloc&) {
     return;  // the next poll does it
   }
+  const auto until = MemoryStore::Clock::now() + limit;  // the same for all
   for (auto& store : left) {
+    const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::max<MemoryStore::Clock::duration>(until - MemoryStore::Clock::now(), {}));
     const bool has_ended = store->generation() != generation
                                ? store->end_lost(store.use_count() == 1)
-                               : store->end_within(std::chrono::milliseconds(0));
+                               : store->end_within(rest);
     if (has_ended) continue;
     try {
       const std::lock_guard lock(mutex_);
@@ -81,6 +84,10 @@ void MemoryStores::poll(std::uint64_t generation) noexcept {
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it stays until the exit
     }
   }
+}
+
+void MemoryStores::poll(std::uint64_t generation) noexcept {
+  end_unowned(std::chrono::milliseconds(0), generation);
   for (const auto& store : of(generation)) store->poll();
 }
 

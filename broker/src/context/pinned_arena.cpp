@@ -158,13 +158,15 @@ void PinnedArena::keep_nothing() noexcept {
   unmap_unused(std::move(lock));
 }
 
-void PinnedArena::end() noexcept {
+CUresult PinnedArena::end() noexcept {
   try {
     std::unique_lock lock(mutex_);
     const std::vector<Segments::Range> all = segments_.take_all();
     lock.unlock();
     for (const Segments::Range& one : all) unmap(one);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it stays until the exit
+    return CUDA_SUCCESS;
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
 }
 

@@ -42,7 +42,7 @@ class PinnedArena final : public MemoryPool {
   std::uint64_t frees() noexcept override;
   bool trim(std::uint64_t frees) noexcept override;
   void keep_nothing() noexcept override;
-  void end() noexcept override;
+  CUresult end() noexcept override;
   void end_without_context() noexcept override { end(); }
 
  private:

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -156,18 +157,24 @@ Memory registered(const std::shared_ptr<Lease>& lease, void* pages, std::uint64_
   });
 }
 
-PinnedMemory stored(const std::shared_ptr<Lease>& lease, const std::shared_ptr<MemoryStore>& store,
-                    std::uint64_t bytes) {
-  return pinned<PinnedMemory>(
-      lease, "cuMemCreate", bytes,
-      [&](void** handle) {
-        CUdeviceptr address = 0;
-        const CUresult status =
-            take_with_relief(*lease, [&] { return store->allocate(&address, bytes); });
-        *handle = reinterpret_cast<void*>(address);
-        return status;
-      },
-      store);
+// Returns nothing if the driver makes no such memory. This is no shortage of memory.
+std::optional<PinnedMemory> stored(const std::shared_ptr<Lease>& lease,
+                                   const std::shared_ptr<MemoryStore>& store, std::uint64_t bytes) {
+  CUresult status = CUDA_SUCCESS;
+  try {
+    return pinned<PinnedMemory>(
+        lease, "cuMemCreate", bytes,
+        [&](void** handle) {
+          CUdeviceptr address = 0;
+          status = take_with_relief(*lease, [&] { return store->allocate(&address, bytes); });
+          *handle = reinterpret_cast<void*>(address);
+          return status;
+        },
+        store);
+  } catch (const Error&) {
+    if (status != CUDA_ERROR_NOT_SUPPORTED && status != CUDA_ERROR_MAP_FAILED) throw;
+    return std::nullopt;
+  }
 }
 
 // Pages that are kept for a while, so that the system gives others.
@@ -187,7 +194,9 @@ void observe_covered_memory(CoveredObserver observer) noexcept {
 
 PinnedMemory make_pinned_memory(const std::shared_ptr<Lease>& lease, std::uint64_t bytes) {
   if (!OpenCaptures::all().is_open_here()) {
-    if (const auto store = lease->pinned_store()) return stored(lease, store, bytes);
+    const auto store = lease->pinned_store();
+    auto memory = store != nullptr ? stored(lease, store, bytes) : std::nullopt;
+    if (memory) return *std::move(memory);
   }
   constexpr std::size_t most_tries = 256;
   Covered covered{{}, bytes};

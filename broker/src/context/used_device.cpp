@@ -16,6 +16,8 @@ namespace {
 
 // An idle device reaches an event within this time.
 constexpr std::chrono::microseconds time_of_an_event{50};
+// The end of a lease waits no longer for work of others, so that its tenant's pools end with it.
+constexpr std::chrono::milliseconds time_of_a_store{2};
 
 Error no_multiprocessors(const MultiprocessorSplit& split, unsigned asked, CallOwner owner) {
   const std::string why =
@@ -492,6 +494,14 @@ void UsedDevice::end_when_left(std::shared_ptr<Borrowers> lease, std::shared_ptr
   const std::lock_guard lock(kept_back_mutex_);
   kept_back_.push_back({std::move(lease), std::move(family), std::move(ending)});
   keeps_back_.store(true, std::memory_order_release);
+}
+
+// While something is made, the driver may make no event.
+void UsedDevice::end_unowned_stores() noexcept {
+  if (HungWork::is_anything_in_the_making()) return;
+  const std::uint64_t generation = primary_.generation();
+  if (is_in_callback() || fault().happened() || generation == 0) return;
+  if (primary_.is_current(generation)) stores_.end_unowned(time_of_a_store, generation);
 }
 
 void UsedDevice::end_left() noexcept {

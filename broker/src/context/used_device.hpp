@@ -106,6 +106,8 @@ class UsedDevice : private BusyTenants {
   bool relieve() const noexcept;
   // The stores of all tenants: of device memory, and of pinned memory.
   MemoryStores& memory_stores() const noexcept { return stores_; }
+  // Ends the stores that nobody has any more. If work still runs on the device, end_left does it.
+  void end_unowned_stores() noexcept;
   // Returns the bytes of device memory that they keep and that tenants do not use.
   std::uint64_t unused_of_stores() const noexcept { return stores_.unused(primary_.generation()); }
 

@@ -13,6 +13,7 @@
 #include "ledger/ledger.hpp"
 #include "observe/repeats.hpp"
 #include "plugin/instance.hpp"
+#include "plugin/instance_settings.hpp"
 #include "plugin/loaded_library.hpp"
 #include "plugin/tenant_impl.hpp"
 #include "process/float_control.hpp"
@@ -121,6 +122,8 @@ BrokerImpl::BrokerImpl(BrokerOptions options, std::optional<Driver> driver, Gate
     host_blocks_ = std::make_shared<HostBlocks>(nullptr, host_);
     return;
   }
+  host_->memory_source = memory_source(options_.host.memory, {}, {});
+  host_->pinned_ahead = options_.host.pinned_ahead;
   name_owners(driver_->table, 1);
   leases_.emplace(*driver_, *host_, fault_, options_.ready);
   host_blocks_ = std::make_shared<HostBlocks>(&*leases_, host_);

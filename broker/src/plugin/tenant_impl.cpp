@@ -24,10 +24,7 @@ TenantImpl::TenantImpl(BrokerImpl& broker, std::shared_ptr<const TenantIdentity>
       options_(std::move(options)),
       by_device_(static_cast<std::size_t>(device_count())) {
   if (identity_->id == host_tenant) {
-    // No policy applies to it.
-    identity_->memory_source = memory_source(options_.memory, {}, {});
-    identity_->pinned_ahead = options_.pinned_ahead;
-    return;
+    return;  // no policy applies to it
   }
   if (broker.gate().mode != GateMode::none) {
     gated_tenant(identity_).open(*this, identity_);

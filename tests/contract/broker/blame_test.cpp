@@ -46,6 +46,7 @@ std::string child(const std::string& test, const Environment& environment = {}) 
 // --- faults ------------------------------------------------------------------------------------
 
 TEST_F(BlameChildTest, DISABLED_AFaultIsDescribed) {
+  if (from_environment("CTXB_TEST_MEMORY") == "driver") reopen_with(MemorySource::driver);
   PluginInstance faulty = made("memory_faults"), before = active("affine"), after = active("bias");
   faulty.set_parameter("freed", from_environment("CTXB_TEST_FREED") == "1" ? 1 : 0);
   faulty.activate(test_sizes);
@@ -121,6 +122,12 @@ const FaultCase fault_cases[] = {
      {{"CTXB_TEST_ACCESS", "2"}, {"CTXB_TEST_OFFSET", "1024"}},
      "read of 4 bytes .*\\([^ ]*/memory_faults.cu:8, inlined at [^ ]*/memory_faults.cu:17\\)"},
     {"freed",
+     {{"CTXB_TEST_ACCESS", "2"},
+      {"CTXB_TEST_OFFSET", "1"},
+      {"CTXB_TEST_FREED", "1"},
+      {"CTXB_TEST_MEMORY", "driver"}},
+     "in " CTXB_BUFFER ", which tenant memory_faults freed"},
+    {"freed_in_a_pool",
      {{"CTXB_TEST_ACCESS", "2"}, {"CTXB_TEST_OFFSET", "1"}, {"CTXB_TEST_FREED", "1"}},
      "in " CTXB_BUFFER ", which tenant memory_faults freed"},
     {"null",

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 
 namespace ctxbroker {
 
@@ -47,6 +48,13 @@ BrokerOptions BrokerTest::options() {
     records_.push_back(record);
   };
   return options;
+}
+
+void BrokerTest::reopen_with(MemorySource memory) {
+  BrokerOptions chosen = options();
+  chosen.host.memory = memory;
+  chosen.policy.for_all.memory = memory;
+  broker = Broker::open(std::move(chosen));
 }
 
 PluginInstance BrokerTest::create(const std::string& behaviour, LeaseKind lease,

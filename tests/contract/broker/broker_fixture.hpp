@@ -28,6 +28,8 @@ class BrokerTest : public ::testing::Test {
   BrokerTest();
 
   BrokerOptions options();
+  // Opens another broker, in which all tenants, the host's own too, have memory from there.
+  void reopen_with(MemorySource memory);
   PluginLibrary behaviours() { return broker.load(test_plugin("behaviours")); }
   PluginInstance create(const std::string& behaviour, LeaseKind lease = LeaseKind::automatic,
                         std::uint64_t budget = 0);

@@ -95,6 +95,7 @@ TEST_F(DefectTest, AGuardThatCannotEnterPopsNothing) {
 // the old handle.
 TEST_F(DefectTest, ANewPrimaryWithTheOldHandleIsAnotherGeneration) {
   if (!controls) GTEST_SKIP() << "a shielded primary is destroyed on the software device alone";
+  reopen_with(MemorySource::driver);  // its memory ends with the primary
   Tenant tenant = broker.open_tenant("filter", {LeaseChoice(LeaseKind::shared)});
   const LeaseInfo old = tenant.lease();
   const std::uint64_t dead = tenant.allocate(4096);

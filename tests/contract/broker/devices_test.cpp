@@ -172,8 +172,10 @@ TEST_P(DevicesTest, MemoryFreedUnderAWriteIsAFault) {
 }
 
 // The tenant uses the driver API, and its context need not be the primary one. It asks the driver
-// which context owns the memory, and enables peer access to that context.
+// which context owns the memory, and enables peer access to that context. Past the gate, the driver
+// knows that of its own memory only: memory of a pool belongs to no context.
 TEST_P(DevicesTest, ByTheDriverApiOneLeasesKernelsReachTheOthersMemory) {
+  reopen_with(MemorySource::driver);
   const auto [first, second] = GetParam();
   if (!driver.can_access_peer(0, 1)) GTEST_SKIP() << "the devices cannot reach each other";
   Tenant here = broker.open_tenant("here", {LeaseChoice(first)}),

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "behaviours/affine_text.hpp"
 #include "module_fixture.hpp"
@@ -434,16 +435,21 @@ TEST_F(ModuleTest, FullDeviceUnloadsIdleModules) {
 TEST_F(ModuleTest, FailedAllocationIsTriedAgainAfterUnloadingModules) {
   const SoftwareControls controls(broker.driver().path);
   if (!controls) GTEST_SKIP() << "no real driver fails when it is told to";
-  PluginInstance instance = active("plain");
-  Tenant host = broker.host();
-  host.release(host.allocate(4096));
-  controls.fail_call("cuMemAlloc_v2", 1, 2);
-  host.release(host.allocate(4096));  // once more after modules went
-  EXPECT_EQ(lease_of().module_unloads, 1u);
-  controls.fail_call("cuMemAlloc_v2", 1, 2);
-  error_text(ErrorKind::out_of_memory,
-             [&] { return host.allocate(4096); });  // nothing is left to unload
-  controls.stop_counting();
+  for (const auto& [memory, call] : {std::pair{MemorySource::driver, "cuMemAlloc_v2"},
+                                     {MemorySource::pool, "cuMemAllocFromPoolAsync"}}) {
+    SCOPED_TRACE(call);
+    reopen_with(memory);
+    PluginInstance instance = active("plain");
+    Tenant host = broker.host();
+    host.release(host.allocate(4096));
+    ASSERT_EQ(controls.fail_call(call, 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
+    static_cast<void>(host.allocate(4096));  // once more after modules went
+    EXPECT_EQ(lease_of().module_unloads, 1u);
+    ASSERT_EQ(controls.fail_call(call, 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
+    // Nothing is left to unload, and no pool has unused memory.
+    error_text(ErrorKind::out_of_memory, [&] { return host.allocate(4096); });
+    controls.stop_counting();
+  }
 }
 
 TEST_F(ModuleTest, ModulesAreLoadedAgainAfterALoss) {

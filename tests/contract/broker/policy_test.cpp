@@ -127,14 +127,15 @@ TEST_F(PolicyContractTest, HostsChoiceOfMemoryOutranksThePolicyAndTheMetricsShow
 
 TEST_F(PolicyContractTest, PolicyOfMemoryDoesNotApplyToTheHost) {
   BrokerOptions governed = options();
-  governed.policy.for_all.memory = MemorySource::pool;
+  governed.policy.for_all.memory = MemorySource::driver;
   Broker open = Broker::open(governed);
+  EXPECT_EQ(memory_of(open, "host"), MemorySource::pool) << "also before anybody asks for the host";
   const Tenant host = open.host();
-  EXPECT_EQ(memory_of(open, "host"), memory_of(broker, "host"));
-  governed.host.memory = MemorySource::pool;
+  EXPECT_EQ(memory_of(open, "host"), MemorySource::pool);
+  governed.host.memory = MemorySource::driver;
   Broker chosen = Broker::open(governed);
   const Tenant own = chosen.host();
-  EXPECT_EQ(memory_of(chosen, "host"), MemorySource::pool);
+  EXPECT_EQ(memory_of(chosen, "host"), MemorySource::driver);
 }
 
 TEST_F(PolicyContractTest, LibraryHasTheDriversMemoryIfOneOfItsPluginsNeedsIt) {

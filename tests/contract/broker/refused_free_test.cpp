@@ -27,7 +27,9 @@ class RefusedFreeTest : public BrokerTest {
   }
 
  protected:
-  RefusedFreeTest() : driver(broker.driver().path), controls(broker.driver().path) {}
+  RefusedFreeTest() : driver(broker.driver().path), controls(broker.driver().path) {
+    reopen_with(MemorySource::driver);  // free memory is exact, and cuMemFree is what is refused
+  }
   void SetUp() override {
     if (!controls) GTEST_SKIP() << "only the software device fails calls when it is told to";
     controls.start_counting();
@@ -45,9 +47,10 @@ class RefusedFreeTest : public BrokerTest {
     const Entered inside(driver, primary);
     return driver.free_memory();
   }
-  Tenant in_primary(const std::string& name) {
+  Tenant in_primary(const std::string& name, MemorySource memory = MemorySource::driver) {
     TenantOptions all;
     all.lease = LeaseChoice(LeaseKind::shared);
+    all.memory = memory;
     return broker.open_tenant(name, all);
   }
 
@@ -73,6 +76,31 @@ TEST_F(RefusedFreeTest, MemoryIsHeldUntilAReleaseSucceeds) {
   EXPECT_EQ(tenant.memory_bytes(), 0u);
   EXPECT_EQ(free_memory(), before);
   EXPECT_THROW(tenant.release(address), Error) << "a control";
+}
+
+TEST_F(RefusedFreeTest, MemoryOfAPoolIsHeldUntilAReleaseSucceeds) {
+  Tenant tenant = in_primary("filter", MemorySource::pool);
+  const std::uint64_t address = tenant.allocate(mebibyte);
+  refuse("cuMemFreeAsync");
+  EXPECT_THAT(error_text(ErrorKind::driver_call, [&] { tenant.release(address); }),
+              HasSubstr("still holds"));
+  EXPECT_EQ(tenant.memory_bytes(), mebibyte);
+  EXPECT_NO_THROW(tenant.release(address));
+  EXPECT_EQ(tenant.memory_bytes(), 0u);
+  EXPECT_THROW(tenant.release(address), Error) << "a control";
+}
+
+TEST_F(RefusedFreeTest, PoolOfAClosedTenantIsEndedAtThePollAfterARefusal) {
+  const std::size_t before = free_memory();
+  Tenant tenant = in_primary("filter", MemorySource::pool);
+  static_cast<void>(tenant.allocate(mebibyte));
+  refuse("cuMemPoolDestroy");
+  tenant.close();
+  broker.poll();  // twice: if work ran on the device, the first poll is the one that is refused
+  broker.poll();
+  EXPECT_NE(controls.failed_call(), nullptr) << "a control";
+  EXPECT_THAT(said("lease"), Contains(HasSubstr("a pool of device memory could not be ended")));
+  EXPECT_EQ(free_memory(), before);
 }
 
 TEST_F(RefusedFreeTest, StreamIsHeldUntilItsEndSucceeds) {
@@ -108,6 +136,7 @@ TEST_F(RefusedFreeTest, MemoryOfAClosedTenantIsFreedWhenTheBrokerCloses) {
   Broker second = Broker::open(options());
   TenantOptions shared;
   shared.lease = LeaseChoice(LeaseKind::shared);
+  shared.memory = MemorySource::driver;
   Tenant tenant = second.open_tenant("filter", shared);
   static_cast<void>(tenant.lease());
   const std::size_t before = free_memory();

@@ -225,6 +225,7 @@ void run_with_broker(const Cell& cell) {
     neighbours_tenant.run(0, [&] { report(neighbour.damage()); });
     attacker.close();
   }
+  broker.poll();  // as hosts do: a pool that the neighbour's work kept at the close ends here
   report_thread(hosts);
   neighbours_tenant.run(0, [&] { report(neighbour.damage()); });
   report_memory(cell, free_before);

@@ -108,14 +108,22 @@ TEST_F(AudioCommand, ReportListsTheCallsThatHoldUpNeighbours) {
     }
     return std::pair(0, 0);
   };
-  EXPECT_EQ(calls_of("cuMemAlloc", {"--lease", "shared"}), std::pair(4, 0)) << "one for each block";
-  EXPECT_EQ(calls_of("cuMemFree", {"--lease", "shared"}), std::pair(4, 0));
-  EXPECT_EQ(calls_of("cuMemAlloc", {"--lease", "private"}), std::pair(0, 0))
+  write_bytes(folder / "driver.json",
+              R"({"schema": "ctxbroker.policy/1", "for_all": {"memory": "driver"}})");
+  write_bytes(folder / "refuse.json", R"({"schema": "ctxbroker.policy/1",
+                                          "for_all": {"memory": "driver", "realtime": "refuse"}})");
+  const auto with = [&](const char* lease, const char* policy) {
+    return std::vector<std::string>{"--lease", lease, "--policy", at(policy)};
+  };
+  EXPECT_EQ(calls_of("cuMemAlloc", with("shared", "driver.json")), std::pair(4, 0))
+      << "one for each block";
+  EXPECT_EQ(calls_of("cuMemFree", with("shared", "driver.json")), std::pair(4, 0));
+  EXPECT_EQ(calls_of("cuMemAlloc", with("private", "driver.json")), std::pair(0, 0))
       << "no neighbour waits";
-  write_bytes(folder / "policy.json",
-              R"({"schema": "ctxbroker.policy/1", "for_all": {"realtime": "refuse"}})");
-  EXPECT_EQ(calls_of("cuMemAlloc", {"--lease", "shared", "--policy", at("policy.json")}),
-            std::pair(0, 4));
+  EXPECT_EQ(calls_of("cuMemAlloc", with("shared", "refuse.json")), std::pair(0, 4));
+  EXPECT_EQ(calls_of("cuMemAlloc", {"--lease", "shared"}), std::pair(0, 0))
+      << "memory of a pool makes no neighbour wait";
+  EXPECT_EQ(calls_of("cuMemFree", {"--lease", "shared"}), std::pair(0, 0));
 }
 
 TEST_F(AudioCommand, PaceBeginsBlocksByTheClockAndChangesNoSample) {

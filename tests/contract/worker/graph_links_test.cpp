@@ -269,7 +269,7 @@ TEST_F(WorkerLinksTest, GraphWithoutShareableMemoryWorksThroughHostMemory) {
   }
   WorkerGraphOptions with = grouped(WorkerGrouping::each_instance);
   with.worker.environment.emplace_back(
-      "CTXBROKER_SOFTWARE_FAIL=cuMemCreate:1=CUDA_ERROR_NOT_SUPPORTED");
+      "CTXBROKER_SOFTWARE_FAIL=cuMemExportToShareableHandle:1=CUDA_ERROR_NOT_SUPPORTED");
   WorkerGraph none(row({"exposure", "blur"}), with);
   none.activate({width, height});
   EXPECT_THAT(records(), Contains(HasSubstr("through host memory: ")));

@@ -34,14 +34,25 @@ class LaunchPolicyTest : public testing::Test {
   Options options;
 };
 
-TEST_F(LaunchPolicyTest, WithoutOptionsItIsEmpty) {
-  EXPECT_EQ(made(), json::parse(R"({"schema": "ctxbroker.policy/1"})"));
+TEST_F(LaunchPolicyTest, WithoutOptionsItChoosesTheDriversMemory) {
+  EXPECT_EQ(made(),
+            json::parse(R"({"schema": "ctxbroker.policy/1", "for_all": {"memory": "driver"}})"));
 }
 
-TEST_F(LaunchPolicyTest, FileStaysAsItIs) {
-  const char* text = R"({"schema": "ctxbroker.policy/1", "for_all": {"lease": "shared"}})";
-  use_file(text);
-  EXPECT_EQ(made(), json::parse(text));
+TEST_F(LaunchPolicyTest, FileThatSaysWhereMemoryComesFromStaysAsItIs) {
+  for (const char* memory : {"pool", "driver"}) {
+    const std::string text =
+        std::string(R"({"schema": "ctxbroker.policy/1", "for_all": {"memory": ")") + memory +
+        R"("}})";
+    use_file(text.c_str());
+    EXPECT_EQ(made(), json::parse(text));
+  }
+}
+
+TEST_F(LaunchPolicyTest, FileThatDoesNotSaySoGetsTheDriversMemory) {
+  use_file(R"({"schema": "ctxbroker.policy/1", "for_all": {"lease": "shared"}})");
+  EXPECT_EQ(made(), json::parse(R"({"schema": "ctxbroker.policy/1",
+                                    "for_all": {"lease": "shared", "memory": "driver"}})"));
 }
 
 TEST_F(LaunchPolicyTest, WrongFileIsRefusedWithItsPlace) {
@@ -64,6 +75,7 @@ TEST_F(LaunchPolicyTest, PatternsOfTheCommandLineComeFirstAndThatOfEachLast) {
   options.tenants = {{"a", "*/a.so", LeaseChoice(LeaseKind::private_own)}, {"b", "*/b.so", {}}};
   options.each = true;
   EXPECT_EQ(made(), json::parse(R"({"schema": "ctxbroker.policy/1",
+      "for_all": {"memory": "driver"},
       "libraries": [{"match": "*/a.so", "tenant": "a"}, {"match": "*/b.so", "tenant": "b"},
                     {"match": "*/c.so", "tenant": "com.c"}, {"match": "*", "tenant": "*"}],
       "by_id": {"a": {"lease": "private", "memory_budget": 5}}})"));
