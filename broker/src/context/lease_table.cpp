@@ -175,6 +175,10 @@ void LeaseTable::end_left() noexcept {
   }
 }
 
+void LeaseTable::free_what_is_done() const noexcept {
+  for (const auto& device : devices_) device->free_what_is_done();
+}
+
 std::vector<PutOff> LeaseTable::put_off() const {
   std::vector<PutOff> list;
   for (const auto& device : devices_) {

@@ -37,6 +37,8 @@ class LeaseTable {
   // Ends what was kept back for threads outside of guards, where they have left, and unloads
   // modules where nothing runs: see UsedDevice.
   void end_left() noexcept;
+  // Calls MemoryStores::free_what_is_done for all devices.
+  void free_what_is_done() const noexcept;
   // Lists what waits for hung work, on all devices.
   std::vector<PutOff> put_off() const;
   // Ends what the broker holds of the devices. Returns false when some of it waits for hung work;

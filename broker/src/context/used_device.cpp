@@ -552,7 +552,8 @@ void UsedDevice::unload_when_idle(std::shared_ptr<const TenantIdentity> tenant, 
 bool UsedDevice::is_idle() noexcept {
   const std::uint64_t generation = primary_.generation();
   if (fault().happened() || !primary_.is_current(generation)) return true;
-  if (family_->any()) return false;
+  // While the driver loads a module, it makes no event.
+  if (family_->any() || HungWork::is_anything_in_the_making()) return false;
   const DriverTable& driver = link_.table();
   if (driver.ctx_record_event == nullptr) {
     try {
