@@ -156,7 +156,7 @@ bool destroy_context(Context& context) {
   process.functions.take_all(belongs);
   process.modules.take_all(belongs);
   process.events.take_all(belongs);
-  process.streams.take_all(belongs);
+  process.ended_streams.add(process.streams.take_all(belongs));
   process.arrays.take_all([&](const Array& array) { return &array.context == &context; });
   process.memory.remove_all_of(context);
   {

@@ -53,8 +53,8 @@ struct Context {
   std::mutex peers_mutex;
   std::set<const Context*> peers;  // to which access was enabled
   std::shared_ptr<Stream> legacy_stream;
-  // Held while a stream is made or ended, and while the load of a module waits for kernels. So
-  // streams wait for such a load, as with NVIDIA's driver.
+  // Held while a stream is made or ended, while an event is made, and while the load of a module
+  // waits for kernels. So these wait for such a load, as with NVIDIA's driver.
   std::mutex life_of_streams;
 
   // Throws CUDA_ERROR_CONTEXT_IS_DESTROYED. What is entered in a table asks this under the table's

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuEvent*.
 #include <chrono>
+#include <mutex>
 
 #include "api/context.hpp"
 #include "api/device.hpp"
@@ -111,6 +112,7 @@ CTXB_EXPORT CUresult cuEventCreate(CUevent* event, unsigned int flags) {
       shared = std::make_shared<SharedRecord>(
           std::make_shared<SharedFile>(context.device.ordinal, SharedRecord::bytes));
     }
+    const std::lock_guard lock(working_context().life_of_streams);
     *event = Process::instance().events.insert(
         std::make_shared<Event>(context, flags, std::move(shared)), [&] { context.check_alive(); });
   });

@@ -255,6 +255,14 @@ std::shared_ptr<Block> MemoryRegistry::find(std::uintptr_t address) const {
   return block->holds(address, 1) ? block : nullptr;
 }
 
+bool MemoryRegistry::holds_any(std::uintptr_t begin, std::size_t bytes) const {
+  std::shared_lock lock(mutex_);
+  const auto after = blocks_.lower_bound(begin + bytes);
+  if (after == blocks_.begin()) return false;
+  const Block& last = *std::prev(after)->second;
+  return last.begin + last.size > begin;
+}
+
 std::shared_ptr<Block> MemoryRegistry::find_if(
     const std::function<bool(const Block&)>& chosen) const {
   std::shared_lock lock(mutex_);

@@ -112,6 +112,8 @@ class MemoryRegistry {
   // The block that holds the whole range; CUDA_ERROR_INVALID_VALUE.
   std::shared_ptr<Block> check_range(std::uintptr_t address, std::size_t bytes) const;
 
+  // Returns whether something holds a part of the range.
+  bool holds_any(std::uintptr_t begin, std::size_t bytes) const;
   // The first block that `chosen` is true for; null.
   std::shared_ptr<Block> find_if(const std::function<bool(const Block&)>& chosen) const;
 

@@ -46,6 +46,7 @@ class Process {
   std::vector<std::unique_ptr<Device>> devices;
   ContextTable contexts;
   HandleTable<Stream, CUstream, HandleKind::stream> streams;
+  EndedStreams ended_streams;
   HandleTable<Event, CUevent, HandleKind::event> events;
   HandleTable<Module, CUmodule, HandleKind::module> modules;
   HandleTable<Function, CUfunction, HandleKind::function> functions;

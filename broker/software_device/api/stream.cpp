@@ -50,9 +50,21 @@ std::shared_ptr<Stream> find_stream(CUstream handle) {
     check_that(context.kind != ContextKind::green, CUDA_ERROR_INVALID_HANDLE);
     return thread_stream(context);
   }
-  std::shared_ptr<Stream> stream = Process::instance().streams.find(handle);
+  Process& process = Process::instance();
+  check_that(!process.ended_streams.has(handle), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  std::shared_ptr<Stream> stream = process.streams.find(handle);
   stream->context.check_alive();
   return stream;
+}
+
+void EndedStreams::add(const std::vector<std::shared_ptr<Stream>>& streams) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& stream : streams) handles_.insert(stream->handle);
+}
+
+bool EndedStreams::has(CUstream handle) const {
+  const std::lock_guard lock(mutex_);
+  return handles_.count(handle) != 0;
 }
 
 void enqueue(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Command>& command) {

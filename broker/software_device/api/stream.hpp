@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <unordered_set>
 #include <vector>
 
 #include "api/command.hpp"
@@ -31,9 +33,20 @@ struct Stream : StreamQueue {
 
 // The stream of a handle: null and CU_STREAM_LEGACY the current context's legacy stream,
 // CU_STREAM_PER_THREAD the calling thread's own. Throws CUDA_ERROR_INVALID_HANDLE (under a
-// green context for the thread's own too), CUDA_ERROR_CONTEXT_IS_DESTROYED, and what
-// working_context throws.
+// green context for the thread's own too), CUDA_ERROR_CONTEXT_IS_DESTROYED (also if another primary
+// has the handle of the stream's context by now), and what working_context throws.
 std::shared_ptr<Stream> find_stream(CUstream handle);
+
+// The streams that ended with their contexts. Thread-safe.
+class EndedStreams {
+ public:
+  void add(const std::vector<std::shared_ptr<Stream>>& streams);
+  bool has(CUstream handle) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_set<CUstream> handles_;
+};
 
 // What the _ptsz entry points make of their stream argument.
 inline CUstream per_thread(CUstream handle) noexcept {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "api/device.hpp"
 #include "api/process.hpp"
@@ -27,6 +28,28 @@ bool whole_units(std::uint64_t bytes) {
 std::size_t host_memory() {
   return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// New addresses. Where the application has freed memory without ending its registration, the
+// system may give the same addresses: those are left aside, and others are tried.
+std::uintptr_t new_addresses(std::size_t bytes) {
+  constexpr int most_tries = 256;
+  std::vector<void*> aside;
+  std::uintptr_t found = 0;
+  for (int tries = 0; tries < most_tries && found == 0; ++tries) {
+    void* const memory =
+        mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) break;
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+    if (!Process::instance().memory.holds_any(begin, bytes)) {
+      found = begin;
+    } else {
+      aside.push_back(memory);
+    }
+  }
+  for (void* const one : aside) munmap(one, bytes);
+  check_that(found != 0, CUDA_ERROR_OUT_OF_MEMORY);
+  return found;
 }
 
 // Addresses without memory; over whatever is mapped there.
@@ -102,12 +125,9 @@ CUdeviceptr VirtualMemory::reserve(std::size_t bytes, std::size_t alignment) {
   check_value((alignment & (alignment - 1)) == 0);
   check_value(bytes != 0 && bytes % static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) == 0);
   check_that(bytes <= most && alignment <= most, CUDA_ERROR_OUT_OF_MEMORY);
-  void* memory = mmap(nullptr, bytes + alignment, PROT_NONE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  check_that(memory != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
-  auto got = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t got = new_addresses(bytes + alignment);
   std::uintptr_t begin = (got + alignment - 1) / alignment * alignment;
-  if (begin != got) munmap(memory, begin - got);
+  if (begin != got) munmap(pointer_to(got), begin - got);
   munmap(pointer_to(begin + bytes), alignment - (begin - got));
   std::lock_guard lock(mutex_);
   reserved_[begin] = bytes;

@@ -185,6 +185,10 @@ void LeaseTable::end_idle() noexcept {
   for (const auto& device : devices_) device->end_if_idle();
 }
 
+void LeaseTable::free_what_is_done() const noexcept {
+  for (const auto& device : devices_) device->free_what_is_done();
+}
+
 std::vector<PutOff> LeaseTable::put_off() const {
   std::vector<PutOff> list;
   for (const auto& device : devices_) {

@@ -40,6 +40,8 @@ class LeaseTable {
   // Ends what is kept until nothing runs on its device, where that is so: see
   // UsedDevice::end_when_idle.
   void end_idle() noexcept;
+  // Calls MemoryStores::free_what_is_done for all devices.
+  void free_what_is_done() const noexcept;
   // Lists what waits for hung work, on all devices.
   std::vector<PutOff> put_off() const;
   // Ends what the broker holds of the devices. Returns false when some of it waits for hung work;

@@ -15,6 +15,7 @@ namespace ctxbroker::detail {
 namespace {
 
 constexpr std::chrono::seconds quiet_time{10};
+constexpr std::size_t spare_events = 16;
 
 }  // namespace
 
@@ -31,7 +32,9 @@ MemoryStore::MemoryStore(const Place& place, std::shared_ptr<MemoryPool> pool)
 std::shared_ptr<MemoryStore> MemoryStore::make(const Place& place,
                                                std::shared_ptr<MemoryPool> pool) {
   if (pool == nullptr || place.driver.ctx_record_event == nullptr) return nullptr;
-  return std::shared_ptr<MemoryStore>(new MemoryStore(place, std::move(pool)));
+  std::shared_ptr<MemoryStore> made(new MemoryStore(place, std::move(pool)));
+  made->make_spare_events();
+  return made;
 }
 
 CUresult MemoryStore::allocate(CUdeviceptr* out, std::uint64_t bytes) noexcept {
@@ -57,18 +60,39 @@ CUresult MemoryStore::allocate_pitched(CUdeviceptr* out, std::size_t* pitch, std
   return status;
 }
 
-// Records an event behind all work that the context has now.
-CUresult MemoryStore::record(CUcontext context, std::vector<CUevent>& events) noexcept {
-  CUevent event = nullptr;
+// The driver makes no event while it loads a module, and that waits for work.
+CUresult MemoryStore::make_event(CUevent* event) const noexcept {
+  if (HungWork::is_anything_in_the_making()) return CUDA_ERROR_NOT_READY;
+  return call_in(driver_, primary_,
+                 [&] { return driver_.event_create(event, CU_EVENT_DISABLE_TIMING); });
+}
+
+void MemoryStore::make_spare_events() noexcept {
+  const auto is_short = [this] {
+    const std::lock_guard lock(mutex_);
+    return events_.size() < spare_events;
+  };
+  for (CUevent event = nullptr; is_short() && make_event(&event) == CUDA_SUCCESS;) {
+    keep({&event, 1});
+  }
+}
+
+CUresult MemoryStore::take_event(CUevent* event) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!events_.empty()) {
-      event = events_.back();
+      *event = events_.back();
       events_.pop_back();
+      return CUDA_SUCCESS;
     }
   }
-  const auto create = [&] { return driver_.event_create(&event, CU_EVENT_DISABLE_TIMING); };
-  CUresult status = event != nullptr ? CUDA_SUCCESS : call_in(driver_, primary_, create);
+  return make_event(event);
+}
+
+// Records an event behind all work that the context has now.
+CUresult MemoryStore::record(CUcontext context, std::vector<CUevent>& events) noexcept {
+  CUevent event = nullptr;
+  CUresult status = take_event(&event);
   if (status != CUDA_SUCCESS) return status;
   status =
       OpenCaptures::all().call_if_none([&] { return driver_.ctx_record_event(context, event); });
@@ -131,13 +155,17 @@ bool MemoryStore::wait(WorkBehind& work, Clock::time_point until) noexcept {
 }
 
 // Keeps the events for the next record.
-void MemoryStore::keep(std::vector<CUevent>& events) noexcept {
+void MemoryStore::keep(std::span<const CUevent> events) noexcept {
   const std::lock_guard lock(mutex_);
   try {
     events_.insert(events_.end(), events.begin(), events.end());
   } catch (const std::bad_alloc&) {
     for (CUevent const event : events) driver_.event_destroy(event);
   }
+}
+
+void MemoryStore::keep(std::vector<CUevent>& events) noexcept {
+  keep(std::span<const CUevent>(events));
   events.clear();
 }
 
@@ -258,6 +286,7 @@ bool MemoryStore::trim(Clock::time_point until) noexcept {
 
 void MemoryStore::poll() noexcept {
   free_what_is_done();
+  make_spare_events();
   const std::unique_lock polls(poll_mutex_, std::try_to_lock);
   if (!polls.owns_lock()) return;
   if (trim_) {

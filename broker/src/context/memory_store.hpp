@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "context/memory_pool.hpp"
@@ -32,7 +33,7 @@ struct WorkBehind {
   enum class Of : std::uint8_t {
     lease,   // the work of one green lease
     device,  // all work in the primary context and in the green contexts on it
-    unknown  // no event could be recorded yet, for example because of a capture
+    unknown  // no event could be recorded yet: there was a capture, or no event could be made
   };
   Of of = Of::unknown;
   std::vector<CUevent> events{};
@@ -104,8 +105,8 @@ class MemoryStore {
   // Waits for the work that the device has now. If it ends before `until`, gives unused memory back
   // to the driver. Returns whether some was given back.
   bool trim(Clock::time_point until) noexcept;
-  // Frees memory that no work uses any more. After 10 s without an allocation, it also gives unused
-  // memory back to the driver.
+  // Frees memory that no work uses any more, and makes spare events. After 10 s without an
+  // allocation, it also gives unused memory back to the driver.
   void poll() noexcept;
   // Adds the memory that waits for late work. Throws std::bad_alloc.
   void list_put_off(std::vector<PutOff>& list) const;
@@ -156,6 +157,10 @@ class MemoryStore {
   bool have_happened(const std::vector<CUevent>& events) const noexcept;
   bool is_over(const WorkBehind& work) const noexcept;
   bool wait(const std::vector<CUevent>& events, Clock::time_point until) const noexcept;
+  CUresult make_event(CUevent* event) const noexcept;
+  void make_spare_events() noexcept;
+  CUresult take_event(CUevent* event) noexcept;
+  void keep(std::span<const CUevent> events) noexcept;
   void keep(std::vector<CUevent>& events) noexcept;
   void record_unknown() noexcept;
   bool take_done(Waiting& done) noexcept;

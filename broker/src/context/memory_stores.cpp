@@ -7,6 +7,11 @@
 #include <utility>
 
 namespace ctxbroker::detail {
+namespace {
+
+constexpr std::chrono::microseconds time_of_events{200};
+
+}  // namespace
 
 bool MemoryStores::add(const std::shared_ptr<MemoryStore>& store) {
   std::unique_lock lock(mutex_);
@@ -41,6 +46,11 @@ std::vector<std::shared_ptr<MemoryStore>> MemoryStores::of(
   } catch (const std::bad_alloc&) {
     return {};
   }
+}
+
+void MemoryStores::free_what_is_done(std::uint64_t generation) noexcept {
+  const auto until = MemoryStore::Clock::now() + time_of_events;
+  for (const auto& store : of(generation)) store->wait_for_frees(until);
 }
 
 std::uint64_t MemoryStores::unused(std::uint64_t generation) const noexcept {

@@ -23,6 +23,9 @@ class MemoryStores {
   bool add(const std::shared_ptr<MemoryStore>& store);
   // Calls MemoryStore::open_to for all stores. Stores that are added later are opened, too.
   CUresult open_to(CUdevice other, std::uint64_t generation) noexcept;
+  // Frees memory that no work uses any more, so that what the stores hold is known. An event
+  // happens a little later than its work ends, so this waits for a moment.
+  void free_what_is_done(std::uint64_t generation) noexcept;
   // Returns the bytes of device memory that the stores keep unused.
   std::uint64_t unused(std::uint64_t generation) const noexcept;
   // Calls MemoryStore::trim for all stores.

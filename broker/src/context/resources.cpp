@@ -34,43 +34,45 @@ CUresult new_stream(const Lease& lease, CUstream* stream) noexcept {
   return lease.table().stream_create(stream, CU_STREAM_NON_BLOCKING);
 }
 
-// The driver makes no stream in a context in which it loads a module, and that waits for work.
-CUresult new_stream_in_time(const std::shared_ptr<Lease>& lease, CUstream* stream) {
-  const auto apart = std::make_shared<CUstream>();
+// Makes a stream or an event by `make(lease, handle*)`. The driver makes none in a context in which
+// it loads a module, and that waits for work. `end` ends what is made too late. `what`: "a stream".
+template <typename Handle, typename Make>
+CUresult make_in_time(const std::shared_ptr<Lease>& lease, const char* call, const char* what,
+                      Handle* out, Make make, CUresult (*DriverTable::*end)(Handle)) {
+  if (!HungWork::is_anything_in_the_making()) return make(*lease, out);
+  const auto apart = std::make_shared<Handle>();
   MakeRequest request;
   request.owner = lease->tenant().lasting_name;
   request.is_light = true;
-  request.perform = [lease, apart] {
-    return call_in(lease->table(), lease->context(),
-                   [&] { return new_stream(*lease, apart.get()); });
+  request.perform = [lease, apart, make] {
+    return call_in(lease->table(), lease->context(), [&] { return make(*lease, apart.get()); });
   };
-  request.undo = [lease, apart] {
-    call_in(lease->table(), lease->context(),
-            [&] { return lease->table().stream_destroy(*apart); });
+  request.undo = [lease, apart, end] {
+    call_in(lease->table(), lease->context(), [&] { return (lease->table().*end)(*apart); });
   };
   const auto status = lease->family()->make(std::move(request));
   if (!status) {
     throw Error(ErrorKind::lease_unavailable,
-                "a stream cannot be made: " + lease->family()->why_not_made() +
+                std::string(what) + " cannot be made: " + lease->family()->why_not_made() +
                     ", and the driver makes none while it loads a module, which waits for that "
                     "work; try again later",
-                {.call = "cuStreamCreate",
+                {.call = call,
                  .status = CUDA_ERROR_NOT_READY,
                  .status_name = "CUDA_ERROR_NOT_READY",
                  .device = lease->device_ordinal(),
                  .tenant = lease->tenant().name});
   }
-  *stream = *apart;
+  *out = *apart;
   return *status;
 }
 
 }  // namespace
 
 Stream create_stream(const std::shared_ptr<Lease>& lease) {
-  return made<Stream, CUstream>(lease, "cuStreamCreate", "a stream", [&](CUstream* stream) {
-    const CUresult status = HungWork::is_anything_in_the_making()
-                                ? new_stream_in_time(lease, stream)
-                                : new_stream(*lease, stream);
+  constexpr const char* call = "cuStreamCreate";
+  return made<Stream, CUstream>(lease, call, "a stream", [&](CUstream* stream) {
+    const CUresult status =
+        make_in_time(lease, call, "a stream", stream, new_stream, &DriverTable::stream_destroy);
     if (status == CUDA_SUCCESS) forget_failed_work(*stream);
     return status;
   });
@@ -79,8 +81,12 @@ Stream create_stream(const std::shared_ptr<Lease>& lease) {
 namespace {
 
 Event made_event(const std::shared_ptr<Lease>& lease, unsigned int flags) {
-  return made<Event, CUevent>(lease, "cuEventCreate", "an event", [&](CUevent* event) {
-    return lease->table().event_create(event, flags);
+  constexpr const char* call = "cuEventCreate";
+  const auto new_event = [flags](const Lease& in, CUevent* event) noexcept {
+    return in.table().event_create(event, flags);
+  };
+  return made<Event, CUevent>(lease, call, "an event", [&](CUevent* event) {
+    return make_in_time(lease, call, "an event", event, new_event, &DriverTable::event_destroy);
   });
 }
 

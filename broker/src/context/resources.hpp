@@ -149,9 +149,9 @@ using RegisteredMemory = Owned<void*, registered_end>;
 using CoveredObserver = void (*)(const void* pages, std::uint64_t bytes, bool fresh) noexcept;
 void observe_covered_memory(CoveredObserver observer) noexcept;
 
-// All enter the lease themselves and throw Error: out_of_memory, context_lost, driver_call. A
-// stream also lease_unavailable: the driver makes none while it loads a module, and that waits for
-// work.
+// All enter the lease themselves and throw Error: out_of_memory, context_lost, driver_call. Streams
+// and events also lease_unavailable: the driver makes none while it loads a module, and that waits
+// for work.
 Stream create_stream(const std::shared_ptr<Lease>& lease);
 Event make_event(const std::shared_ptr<Lease>& lease);  // cheap, and without a time
 Event make_timing_event(const std::shared_ptr<Lease>& lease);

@@ -589,7 +589,8 @@ CUresult UsedDevice::register_pages(void* begin, std::size_t bytes,
 bool UsedDevice::is_idle() noexcept {
   const std::uint64_t generation = primary_.generation();
   if (fault().happened() || !primary_.is_current(generation)) return true;
-  if (family_->any()) return false;
+  // While the driver loads a module, it makes no event.
+  if (family_->any() || HungWork::is_anything_in_the_making()) return false;
   const DriverTable& driver = link_.table();
   if (driver.ctx_record_event == nullptr) {
     try {

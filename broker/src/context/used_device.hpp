@@ -110,6 +110,7 @@ class UsedDevice : private BusyTenants {
   void end_unowned_stores() noexcept;
   // Returns the bytes of device memory that they keep and that tenants do not use.
   std::uint64_t unused_of_stores() const noexcept { return stores_.unused(primary_.generation()); }
+  void free_what_is_done() const noexcept { stores_.free_what_is_done(primary_.generation()); }
 
   // Creates the context that `choice` asks for, which must not be automatic. It stands on the
   // primary of `generation`, which `use` has returned. `left` is the partition of the lost lease

@@ -27,8 +27,10 @@ class StreamMarks {
   StreamMarks(const StreamMarks&) = delete;
   StreamMarks& operator=(const StreamMarks&) = delete;
 
-  // Throws std::bad_alloc.
+  // Makes none while the driver may load a module: it makes no event then, and a load waits for
+  // work. Throws std::bad_alloc.
   void make(std::size_t count) {
+    if (HungWork::is_anything_in_the_making()) return;
     events_.reserve(count);
     call_in(driver_, lease_.memory_context(), [&] {
       CUevent event = nullptr;
@@ -39,7 +41,7 @@ class StreamMarks {
       return CUDA_SUCCESS;
     });
   }
-  // Returns whether no event is left, perhaps because the driver has made too few.
+  // Returns whether no event is left, perhaps because too few were made.
   bool is_full() const noexcept { return used_ == events_.size(); }
   void record(CUstream stream) noexcept {
     if (!is_full() && driver_.event_record(events_[used_], stream) == CUDA_SUCCESS) ++used_;

@@ -94,6 +94,7 @@ std::map<std::uint32_t, std::string> BrokerImpl::tenant_names() const {
 }
 
 BrokerMetrics BrokerImpl::metrics() const {
+  if (leases_) leases_->free_what_is_done();
   std::map<std::uint32_t, TenantMetrics> by_id;
   const auto add = [&](const TenantIdentity& tenant) {
     TenantMetrics& metrics = by_id[tenant.id.value];

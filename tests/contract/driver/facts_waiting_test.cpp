@@ -208,9 +208,10 @@ TEST_F(WaitingFacts, MakingAPrivateContextWaitsWhileAnotherOneEnds) {
 // The calls of another thread beside a load in the same context. The load waits for a kernel.
 class BesideALoad : public WaitingFacts, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(BesideALoad, OnlyTheLifeOfAStreamWaitsForTheLoad) {
+TEST_P(BesideALoad, OnlyTheLifeOfAStreamAndANewEventWaitForTheLoad) {
   CUmodule loaded = nullptr;
   CUstream stream = nullptr, made = nullptr;
+  CUevent event = nullptr;
   {
     Current entered(caller.context);
     ASSERT_EQ(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
@@ -223,6 +224,7 @@ TEST_P(BesideALoad, OnlyTheLifeOfAStreamWaitsForTheLoad) {
   Call other(caller.context, [&] {
     if (what == "create") return d.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
     if (what == "query") return d.cuStreamQuery(stream);
+    if (what == "create_event") return d.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
     return d.cuStreamDestroy_v2(stream);
   });
   EXPECT_EQ(other.returns_within(std::chrono::seconds(2)), what == "query");
@@ -230,6 +232,9 @@ TEST_P(BesideALoad, OnlyTheLifeOfAStreamWaitsForTheLoad) {
   EXPECT_EQ(other.status(), CUDA_SUCCESS);
   EXPECT_EQ(load.status(), CUDA_SUCCESS);
   EXPECT_EQ(d.cuModuleUnload(loaded), CUDA_SUCCESS);
+  if (event != nullptr) {
+    EXPECT_EQ(d.cuEventDestroy_v2(event), CUDA_SUCCESS);
+  }
   for (CUstream one : {made, what == "destroy" ? nullptr : stream}) {
     if (one != nullptr) {
       EXPECT_EQ(d.cuStreamDestroy_v2(one), CUDA_SUCCESS);
@@ -237,7 +242,8 @@ TEST_P(BesideALoad, OnlyTheLifeOfAStreamWaitsForTheLoad) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, BesideALoad, ::testing::Values("create", "query", "destroy"),
+INSTANTIATE_TEST_SUITE_P(Calls, BesideALoad,
+                         ::testing::Values("create", "query", "destroy", "create_event"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST_F(WaitingFacts, NothingInAPrivateContextWaitsForThePrimary) {

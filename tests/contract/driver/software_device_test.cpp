@@ -58,7 +58,13 @@ TEST_F(SoftwareDeviceTest, HandlesOfAResetPrimaryStayInvalid) {
   ASSERT_EQ(d.cuDevicePrimaryCtxReset_v2(device), CUDA_SUCCESS);
   CUcontext again = nullptr;
   ASSERT_EQ(d.cuDevicePrimaryCtxRetain(&again, device), CUDA_SUCCESS);
-  EXPECT_EQ(d.cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr address = 0;
+  ASSERT_EQ(d.cuDeviceGetDefaultMemPool(&pool, device), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemAllocFromPoolAsync(&address, 4096, pool, stream),
+            CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(d.cuStreamSynchronize(stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(d.cuStreamQuery(stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
   EXPECT_EQ(d.cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(d.cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
             CUDA_ERROR_INVALID_HANDLE);

@@ -162,7 +162,10 @@ TEST_P(BareLossOfAnyLeaseTest, GuardedCallThatMeetsALostContextReportsIt) {
   const AdoptedLibrary library = adopt(tenant);
   const std::uint64_t generation = tenant.lease().generation;
   ASSERT_EQ(call(library, "set_only"), CUDA_SUCCESS);
-  controls.fail_call("cuMemAlloc_v2", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  // The library allocates memory: from a pool, or from the driver in a private lease.
+  const bool is_own = GetParam() == LeaseKind::private_own;
+  controls.fail_call(is_own ? "cuMemAlloc_v2" : "cuMemAllocFromPoolAsync", 1,
+                     CUDA_ERROR_CONTEXT_IS_DESTROYED);
   EXPECT_EQ(call(library, "use"), CUDA_ERROR_CONTEXT_IS_DESTROYED);
   controls.stop_counting();
   EXPECT_EQ(state_of(tenant), LeaseState::lost);

@@ -41,10 +41,15 @@ int free_deep_inside() {
 
 class BareThreadsTest : public GateTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
-  Tenant open(const std::string& name) {
+  Tenant open(const std::string& name, MemorySource memory = MemorySource::automatic) {
     TenantOptions with;
     with.lease.kind = GetParam();
+    with.memory = memory;
     return broker.open_tenant(name, with);
+  }
+  // For code that asks the driver whether its memory is freed. Memory of a pool is freed later.
+  Tenant open_with_drivers_memory(const std::string& name) {
+    return open(name, MemorySource::driver);
   }
   static AdoptedLibrary adopt(Tenant& tenant) {
     AdoptedLibrary library = tenant.adopt(test_library("bare_threads"));
@@ -245,7 +250,7 @@ TEST_P(BareThreadsTest, ThreadStaysTheHostsAfterACallOnAFibre) {
 }
 
 TEST_P(BareThreadsTest, ThreadOfTheCxxLibraryIsTheTenantsWhateverItCallsLast) {
-  Tenant tenant = open("tail"), neighbour = open("neighbour");
+  Tenant tenant = open_with_drivers_memory("tail"), neighbour = open("neighbour");
   const AdoptedLibrary library = tenant.adopt(test_library("tail_calls"));
   ASSERT_EQ(run(tenant, library, "take"), CUDA_SUCCESS);
   EXPECT_EQ(call(library, "make_graph_on_a_thread"), CUDA_SUCCESS);
@@ -256,10 +261,23 @@ TEST_P(BareThreadsTest, ThreadOfTheCxxLibraryIsTheTenantsWhateverItCallsLast) {
   EXPECT_EQ(tenant.strikes() + neighbour.strikes(), 0U);
 }
 
+TEST_P(BareThreadsTest, ThreadThatFreesMemoryOfAPoolLastIsTheTenants) {
+  if (!threads_start_in_their_code) GTEST_SKIP() << "threads start in the sanitizer's code";
+  Tenant tenant = open("tail", MemorySource::pool), neighbour = open("neighbour");
+  const AdoptedLibrary library = tenant.adopt(test_library("tail_calls"));
+  for (const char* const free : {"free_on_a_thread", "free_on_a_thread_of_any_function"}) {
+    ASSERT_EQ(run(tenant, library, "take"), CUDA_SUCCESS);
+    EXPECT_EQ(held_bytes("tail"), 4096U);
+    run(tenant, library, free);  // its answer is about the driver's memory
+    EXPECT_TRUE(comes_to_hold("tail", 0)) << free;
+  }
+  EXPECT_EQ(tenant.strikes() + neighbour.strikes(), 0U);
+}
+
 // The loader takes a class that several libraries have from the first one that shows it to all.
 TEST_P(BareThreadsTest, ThreadWithAPlainFunctionBelongsToTheFunctionsTenant) {
   const TempFolder folder;
-  Tenant tenant = open("tail"), neighbour = open("neighbour");
+  Tenant tenant = open_with_drivers_memory("tail"), neighbour = open("neighbour");
   for (Tenant* const owner : {static_cast<Tenant*>(nullptr), &neighbour}) {
     const auto shown = folder / (owner != nullptr ? "neighbours.so" : "hosts.so");
     std::filesystem::copy_file(test_library("tail_calls"), shown);
@@ -280,7 +298,7 @@ TEST_P(BareThreadsTest, ThreadWithAPlainFunctionBelongsToTheFunctionsTenant) {
 TEST_P(BareThreadsTest, ThreadStaysTheTenantsAtItsEndWhateverWasLoadedMeanwhile) {
   if (!threads_start_in_their_code) GTEST_SKIP() << "threads start in the sanitizer's code";
   const TempFolder folder;
-  Tenant tenant = open("tail"), neighbour = open("neighbour");
+  Tenant tenant = open_with_drivers_memory("tail"), neighbour = open("neighbour");
   const AdoptedLibrary library = tenant.adopt(test_library("tail_calls"));
   for (const bool loads : {false, true}) {
     ASSERT_EQ(run(tenant, library, "take"), CUDA_SUCCESS);

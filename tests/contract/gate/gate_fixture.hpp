@@ -7,6 +7,7 @@
 
 #include "ctxbroker/broker.hpp"
 #include "recording_broker.hpp"
+#include "store_support.hpp"
 
 namespace ctxbroker {
 
@@ -22,6 +23,10 @@ class GateTest : public RecordingBrokerTest {
     for (const TenantMetrics& metrics : broker.metrics().tenants)
       if (metrics.name == tenant) return metrics.held_bytes;
     return 0;
+  }
+  // Memory of a pool counts until the device has come to an event behind the work that may use it.
+  bool comes_to_hold(const std::string& tenant, std::uint64_t bytes) {
+    return comes_true([&] { return held_bytes(tenant) == bytes; });
   }
   std::uint64_t held(const std::string& tenant, const char* kind) {
     for (const TenantMetrics& metrics : broker.metrics().tenants)

@@ -132,6 +132,9 @@ inline std::string cell_name(const Cell& cell) {
 
 inline constexpr LeaseKind kinds[] = {LeaseKind::shared, LeaseKind::private_own, LeaseKind::green};
 
+// With it, the tenants of a cell have memory from pools of their own.
+inline constexpr char pools_variable[] = "CTXBROKER_TEST_POOLS";
+
 // A cell prints it in front of how long a call took.
 inline constexpr char took_text[] = "took ms: ";
 

@@ -30,7 +30,7 @@ bool HungNeighbour::end(Call call) {
     case Call::release:
       hang();
       expect_in_time([&] { innocent->release(memory); });
-      EXPECT_EQ(innocent->memory_bytes(), in_one_family() ? bytes : 0) << "it stays counted";
+      EXPECT_EQ(innocent->memory_bytes(), frees_wait() ? bytes : 0) << "it stays counted";
       expect_put_off("innocent", bytes);
       EXPECT_EQ(innocent->memory_bytes(), 0U);
       break;
@@ -82,7 +82,7 @@ bool HungNeighbour::end(Call call) {
       const std::size_t before = hung.free_memory();
       expect_in_time([&] { broker.close(); });
       hung.let_go();
-      if (in_one_family()) {
+      if (frees_wait()) {
         EXPECT_TRUE(eventually([&] { return hung.free_memory() >= before + 2 * bytes; }));
       }
       break;

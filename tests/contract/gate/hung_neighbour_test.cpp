@@ -18,9 +18,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void passes_in_a_child(const char* test, const Cell& cell, const char* timeout_ms = "") {
+void passes_in_a_child(const char* test, const Cell& cell, const Environment& more = {}) {
   Environment environment = {{"LSAN_OPTIONS", "detect_leaks=0"}};
-  if (*timeout_ms != '\0') environment.emplace_back("CTXBROKER_TEST_TIMEOUT_MS", timeout_ms);
+  environment.insert(environment.end(), more.begin(), more.end());
   const ChildResult child = run_child(
       std::string("Cells/HungNeighbour.DISABLED_") + test + "/" + cell_name(cell), environment);
   EXPECT_EQ(child.exit_code, 0) << child.output;
@@ -31,8 +31,11 @@ void passes_in_a_child(const char* test, const Cell& cell, const char* timeout_m
        at = child.output.find(took_text, at + 1)) {
     longest = std::max(longest, std::atoi(child.output.c_str() + at + sizeof took_text - 1));
   }
-  ::testing::Test::RecordProperty(test + cell_name(cell) + "_ms", longest);
+  const std::string with = more.empty() ? "" : "_" + more.front().first;
+  ::testing::Test::RecordProperty(test + cell_name(cell) + with + "_ms", longest);
 }
+
+const Environment with_pools = {{pools_variable, "1"}};
 
 class HungNeighbourTest : public ::testing::TestWithParam<std::tuple<LeaseKind, LeaseKind, Call>> {
 };
@@ -52,7 +55,8 @@ TEST_P(HungNeighbourTest, EveryCallBesideAHungNeighbourReturnsInTime) {
 // A second wait would take longer than the timeout and the margin together.
 TEST(HungGreenTest, LeaseThatTheHostAskedForWaitsOnce) {
   passes_in_a_child("CallIsAnsweredInTime",
-                    {LeaseKind::shared, LeaseKind::green, Call::first_run, false}, "3000");
+                    {LeaseKind::shared, LeaseKind::green, Call::first_run, false},
+                    {{"CTXBROKER_TEST_TIMEOUT_MS", "3000"}});
 }
 
 std::string call_name(
@@ -65,6 +69,27 @@ INSTANTIATE_TEST_SUITE_P(Cells, HungNeighbourTest,
                          ::testing::Combine(::testing::ValuesIn(kinds), ::testing::ValuesIn(kinds),
                                             ::testing::ValuesIn(calls)),
                          call_name);
+
+// The calls that free memory. With a pool of the neighbour's own, nothing has to wait and nothing
+// is put off.
+class HungNeighbourWithPoolsTest : public HungNeighbourTest {};
+
+TEST_P(HungNeighbourWithPoolsTest, NothingIsPutOff) {
+  const auto& [guilty, innocent, call] = GetParam();
+  for (const bool known : {true, false}) {
+    passes_in_a_child("CallIsAnsweredInTime", {guilty, innocent, call, known}, with_pools);
+  }
+}
+
+const auto kinds_with_pools = ::testing::Values(LeaseKind::shared, LeaseKind::green);
+
+INSTANTIATE_TEST_SUITE_P(
+    Cells, HungNeighbourWithPoolsTest,
+    ::testing::Combine(kinds_with_pools, kinds_with_pools,
+                       ::testing::Values(Call::deactivate, Call::destroy, Call::unload_library,
+                                         Call::release, Call::free_of_its_own, Call::close_tenant,
+                                         Call::close_broker)),
+    call_name);
 
 class HungPairTest : public ::testing::TestWithParam<std::tuple<LeaseKind, LeaseKind>> {};
 
@@ -83,7 +108,9 @@ TEST_P(HungPairTest, WaitThatHasBegunIsAnsweredWhenTheHangIsKnown) {
 
 TEST_P(HungPairTest, GuiltyTenantIsAnsweredInTime) {
   const auto& [guilty, innocent] = GetParam();
-  passes_in_a_child("GuiltyTenantIsAnsweredInTime", {guilty, innocent, Call::process, false});
+  const Cell cell{guilty, innocent, Call::process, false};
+  passes_in_a_child("GuiltyTenantIsAnsweredInTime", cell);
+  passes_in_a_child("GuiltyTenantIsAnsweredInTime", cell, with_pools);
 }
 
 TEST_P(HungPairTest, HungWorkThatEndsBeforeTheBrokerIsGivenBack) {

@@ -105,7 +105,9 @@ TEST_F(LedgerContractTest, LedgerTellsHolderBytesAndGenerationOfEachThing) {
 }
 
 TEST_F(LedgerContractTest, CodeThatFreesWhatTheHostAllocatedIsRefusedAndToldWhoseItIs) {
-  Tenant tenant = broker.open_tenant("effect");
+  TenantOptions options;
+  options.memory = MemorySource::driver;  // memory of a pool is freed later
+  Tenant tenant = broker.open_tenant("effect", options);
   const CUdeviceptr hosts = tenant.allocate(mib);
   CUstream const stream = tenant.create_stream();
   tenant.run(0, [&] {
@@ -149,7 +151,9 @@ TEST_F(LedgerContractTest, CloseGivesBackMemoryAndStreamsOfEveryWay) {
   std::size_t before = 0, after = 0, total = 0;
   Tenant looks = broker.open_tenant("looks", {LeaseChoice(LeaseKind::shared)});
   const auto measure = [&](std::size_t* free) {
+    broker.poll();  // ends the pools of tenants that are closed
     looks.run(0, [&] { raw.call("cuMemGetInfo_v2", free, &total); });
+    return *free;
   };
   const auto take_and_close = [&] {
     Tenant tenant = broker.open_tenant("effect", {LeaseChoice(LeaseKind::shared)});
@@ -188,10 +192,9 @@ TEST_F(LedgerContractTest, CloseGivesBackMemoryAndStreamsOfEveryWay) {
         << "the library's end";
   };
   take_and_close();  // and again, because the broker keeps a green context for the next lease
-  measure(&before);
+  EXPECT_TRUE(comes_true([&] { return measure(&before) + mib > total; })) << "all is given back";
   take_and_close();
-  measure(&after);
-  EXPECT_EQ(after, before);
+  EXPECT_TRUE(comes_true([&] { return measure(&after) == before; })) << before - after;
 }
 
 TEST_F(LedgerContractTest, LedgerWorksWithoutTheGate) {

@@ -31,7 +31,11 @@ std::ostream& operator<<(std::ostream& out, const State& state) {
 
 class HandlesTest : public RulesTest, public ::testing::WithParamInterface<LeaseKind> {
  protected:
-  Tenant open(const char* name) { return RulesTest::open(broker, name, GetParam()); }
+  Tenant open(const char* name, MemorySource memory = MemorySource::automatic) {
+    TenantOptions options{LeaseChoice(GetParam())};
+    options.memory = memory;
+    return broker.open_tenant(name, options);
+  }
   static State state(int device = 0) {
     State now;
     EXPECT_EQ(driver_call("cuDevicePrimaryCtxGetState", device, &now.flags, &now.active),
@@ -317,14 +321,22 @@ TEST_P(HandlesTest, GreenContextOfAStreamIsTheSameOnEveryThread) {
 }
 
 TEST_P(HandlesTest, HostSeesTheContextsAsTheyAre) {
-  Tenant tenant = open("tenant");
+  Tenant tenant = open("tenant", MemorySource::driver);
+  Tenant pooled = open("pooled", MemorySource::pool);
   Tenant neighbour = open("neighbour");
-  CUdeviceptr memory = 0;
-  tenant.run(0, [&] { driver_call("cuMemAlloc_v2", &memory, std::size_t{256}); });
+  const auto allocate = [](Tenant& by) {
+    CUdeviceptr memory = 0;
+    by.run(0, [&] { driver_call("cuMemAlloc_v2", &memory, std::size_t{256}); });
+    return memory;
+  };
+  const CUdeviceptr memory = allocate(tenant);
   CUcontext real = nullptr;
   raw.call("cuPointerGetAttribute", static_cast<void*>(&real), CU_POINTER_ATTRIBUTE_CONTEXT,
            memory);
   EXPECT_EQ(context_of(memory), real);
+  if (GetParam() != LeaseKind::private_own) {
+    EXPECT_EQ(context_of(allocate(pooled)), real) << "as for the driver's memory";
+  }
   EXPECT_EQ(current(), nullptr);
   if (GetParam() == LeaseKind::private_own) {
     EXPECT_EQ(neighbour.run(0, [&] { return context_of(memory); }), real)

@@ -60,9 +60,10 @@ std::vector<std::string> told_of(void* memory, std::size_t bytes) {
     tell("range's start", status, start - begin);
     tell("range's size", status, size);
     start = size = 0;
-    tell("start alone", driver_call("cuMemGetAddressRange_v2", &start, no_size, inside),
-         start - begin);
-    tell("size alone", driver_call("cuMemGetAddressRange_v2", nowhere, &size, inside), size);
+    status = driver_call("cuMemGetAddressRange_v2", &start, no_size, inside);
+    tell("start alone", status, start - begin);
+    status = driver_call("cuMemGetAddressRange_v2", nowhere, &size, inside);
+    tell("size alone", status, size);
     status = driver_call("cuMemHostGetDevicePointer_v2", &shown, pointer, 0U);
     tell("device pointer", status, shown - begin);
     tell("device pointer with flags",
@@ -74,7 +75,8 @@ std::vector<std::string> told_of(void* memory, std::size_t bytes) {
     const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
     const auto* const location = &here;
     unsigned long long access = 0;
-    tell("access", driver_call("cuMemGetAccess", &access, location, inside), access);
+    status = driver_call("cuMemGetAccess", &access, location, inside);
+    tell("access", status, access);
     tell("flags nowhere", driver_call("cuMemHostGetFlags", no_flags, pointer), 0);
   }
   return all;

@@ -103,21 +103,27 @@ TEST_P(RegistrationsTest, RegistrationThatAnothersCoversIsToldWithItsHolder) {
   munmap(same, mib);
 }
 
-// The broker's own pinned memory comes from the system at once, so the old memory is gone.
+// The broker's own pinned memory comes from the system at once, so the old memory is gone. With the
+// driver's memory, the broker registers it. In a pool, the driver chooses the addresses.
 TEST_P(RegistrationsTest, BrokersPinnedMemoryPassesOverIt) {
-  PluginLibrary plugins = broker.load(test_library("behaviours"));
   const ActivationSizes sizes{64, 64, 0, false};
   const std::size_t bytes = 64 * 64 * 4 * sizeof(float);
   for (const std::size_t one : {std::size_t{4096}, bytes, 4 * mib}) leave_registrations(one, false);
-  std::vector<float> in(64 * 64 * 4, 1), out(in.size());
-  PluginInstance instance =
-      broker.create(plugins, "affine", {Placement(0), LeaseChoice(GetParam()), std::uint64_t{0}});
-  instance.activate(sizes);
-  Graph graph(broker, {&instance}, sizes);
-  JobInfo job;
-  job.width = job.height = 64;
-  graph.process(in.data(), out.data(), job);
-  EXPECT_EQ(out[5], 1.0F);
+  for (const MemorySource memory : {MemorySource::pool, MemorySource::driver}) {
+    BrokerOptions with_memory = options();
+    with_memory.policy.for_all.memory = memory;
+    Broker working = Broker::open(std::move(with_memory));
+    std::vector<float> in(64 * 64 * 4, 1), out(in.size());
+    PluginInstance instance =
+        working.create(working.load(test_library("behaviours")), "affine",
+                       {Placement(0), LeaseChoice(GetParam()), std::uint64_t{0}});
+    instance.activate(sizes);
+    Graph graph(working, {&instance}, sizes);
+    JobInfo job;
+    job.width = job.height = 64;
+    graph.process(in.data(), out.data(), job);
+    EXPECT_EQ(out[5], 1.0F) << to_string(memory);
+  }
   EXPECT_THAT(said(), Contains(HasSubstr("the tenant has freed its own")));
   EXPECT_GE(careless.strikes(), 1U);
 }

@@ -32,7 +32,9 @@ TEST_F(RulesTest, AFullDeviceUnloadsIdleModulesOfOthers) {
     }
     return std::uint64_t{99};
   };
-  Tenant tenant = open(broker, "hungry", LeaseKind::green);
+  TenantOptions with_drivers_memory{LeaseChoice(LeaseKind::green)};
+  with_drivers_memory.memory = MemorySource::driver;  // its call is told to fail
+  Tenant tenant = broker.open_tenant("hungry", with_drivers_memory);
   const auto allocate = [&](std::size_t bytes) {
     return tenant.run(0, [bytes] {
       CUdeviceptr address = 0;
@@ -236,7 +238,10 @@ TEST_F(RulesTest, ContextBeyondTheBudgetIsRefused) {
 
 // The host is not held back; what it frees is a tenant's no more, unless the driver refuses.
 TEST_F(RulesTest, MemoryFreedByTheHostLeavesTheBudget) {
-  Tenant tenant = open(broker, "freed", LeaseKind::shared, 8 * mib);
+  TenantOptions options{LeaseChoice(LeaseKind::shared)};
+  options.driver_memory_budget = 8 * mib;
+  options.memory = MemorySource::driver;  // its call is told to fail
+  Tenant tenant = broker.open_tenant("freed", options);
   const auto allocate = [&](CUdeviceptr* address) {
     return tenant.run(0, [&] { return driver_call("cuMemAlloc_v2", address, 6 * mib); });
   };
