@@ -118,6 +118,12 @@ std::shared_ptr<MemoryStore> store_here(GatedTenant& tenant, Kind kind) noexcept
   return store;
 }
 
+CUresult report_loss(GatedTenant& tenant, CUresult status) noexcept {
+  if (status != CUDA_ERROR_CONTEXT_IS_DESTROYED) return status;
+  if (const auto lease = tenant.lease_meant(current_context())) lease->report_status(status);
+  return status;
+}
+
 CUresult free_stored(GatedTenant& tenant, const Holding& held) noexcept {
   const TimedWait wait(tenant, held.kind == Kind::memory ? "cuMemFree" : "cuMemFreeHost");
   MemoryStore& store = *held.store;

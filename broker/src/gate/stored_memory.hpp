@@ -24,6 +24,11 @@ constexpr bool can_be_stored(unsigned flags = 0) noexcept {
   return (flags & ~(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP)) == 0;
 }
 
+// Takes the answer of a store to an allocation on the calling thread, and returns it. If the
+// store's context is gone, the lease is told. The driver is not asked about the current context,
+// because somebody may have made another primary context with the same handle.
+CUresult report_loss(GatedTenant& tenant, CUresult status) noexcept;
+
 // Gives memory back to its store. Waits for the tenant's own work, but for no neighbour, and no
 // longer than the limit on waiting for work that may hang. The memory counts in the tenant's budget
 // until the work that may use it has ended.

@@ -139,7 +139,7 @@ class BrokerStoresChildTest : public BrokerStoresTest {
     BrokerStoresTest::SetUp();
     if (IsSkipped()) return;
     hung.emplace([this](const char* symbol) { return raw.find(symbol); });
-    hung->let_go_after(std::chrono::seconds(20));
+    hung->let_go_after(std::chrono::seconds(is_pooled() ? 20 : 5));
   }
   void TearDown() override {
     if (hung) hung->let_go();
@@ -153,6 +153,12 @@ class BrokerStoresChildTest : public BrokerStoresTest {
       hung->launch(kernel, stream, hung->held());
     });
   }
+  // The damage of the driver's memory is that a call waits until the endless work is let go, or
+  // that memory is put off. Some drivers allocate no memory while a free waits, and others do.
+  bool has_waited() const {
+    EXPECT_TRUE(hung->is_held() || !is_pooled()) << "a call waited for the endless work";
+    return !hung->is_held();
+  }
   std::optional<HungKernel> hung;
 };
 
@@ -165,14 +171,15 @@ TEST_P(BrokerStoresChildTest, DISABLED_ReleaseWaitsForNoNeighbour) {
   for (std::uint64_t i = 0; i < rounds; ++i) innocent.release(innocent.allocate(stored_mib));
   innocent.release(used);
   const auto took = steady_clock::now() - begin;
-  EXPECT_TRUE(hung->is_held()) << "a call waited until the endless work was let go";
+  const std::uint64_t late = memory_put_off(), counted = innocent.memory_bytes();
+  const bool waited = has_waited();
   if (is_pooled()) {
     EXPECT_LT(took, patience) << "the first release already waited for the neighbour";
-    EXPECT_EQ(memory_put_off(), 0U);
-    EXPECT_EQ(innocent.memory_bytes(), 0U);
-  } else {
-    EXPECT_EQ(memory_put_off(), (rounds + 1) * stored_mib) << "the control: what is held grows";
-    EXPECT_EQ(innocent.memory_bytes(), (rounds + 1) * stored_mib);
+    EXPECT_EQ(late, 0U);
+    EXPECT_EQ(counted, 0U);
+  } else if (!waited) {
+    EXPECT_EQ(late, (rounds + 1) * stored_mib) << "the control: what is held grows";
+    EXPECT_EQ(counted, (rounds + 1) * stored_mib);
   }
   hung->let_go();
   expect_that_nothing_is_put_off();
@@ -183,9 +190,14 @@ TEST_P(BrokerStoresChildTest, DISABLED_MemoryIsNotUsedAgainBeforeTheTenantsOwnWo
   const std::uint64_t used = tenant.allocate(stored_mib);
   begin_endless_work(tenant);
   tenant.release(used);
-  for (int i = 0; i < 8; ++i) EXPECT_NE(tenant.allocate(stored_mib), used);
-  EXPECT_TRUE(hung->is_held());
-  EXPECT_EQ(memory_put_off(), is_pooled() ? 0 : stored_mib);
+  for (int i = 0; i < 8; ++i) {
+    const std::uint64_t next = tenant.allocate(stored_mib);
+    EXPECT_TRUE(next != used || !hung->is_held());
+  }
+  const std::uint64_t late = memory_put_off();
+  if (!has_waited()) {
+    EXPECT_EQ(late, is_pooled() ? 0 : stored_mib);
+  }
   hung->let_go();
   expect_that_nothing_is_put_off();
 }
@@ -202,11 +214,11 @@ TEST_P(BrokerStoresChildTest, DISABLED_MemoryOfPluginsAndGraphsWaitsForNoNeighbo
   const std::uint64_t of_graph = memory_put_off(), pinned_of_graph = pinned_put_off();
   scratch.deactivate();
   const std::uint64_t of_both = memory_put_off(), pinned_of_both = pinned_put_off();
-  EXPECT_TRUE(hung->is_held()) << "a call waited until the endless work was let go";
+  const bool waited = has_waited();
   if (is_pooled()) {
     EXPECT_EQ(of_both, 0U);
     EXPECT_TRUE(pinned_of_both == 0 || !has_arenas());
-  } else {
+  } else if (!waited) {
     EXPECT_GT(of_graph, 0U) << "a control";
     EXPECT_GT(of_both, of_graph) << "a control";
     EXPECT_GT(pinned_of_graph, 0U) << "a control";

@@ -122,6 +122,29 @@ TEST_F(BareLossesTest, ContextThatEndsPastTheGateIsLostWithTheFirstCallThatMeets
   EXPECT_EQ(state_of(tenant), LeaseState::ready);
 }
 
+// The handle of the context is alive again, but the store's stream has ended.
+TEST_F(BareLossesTest, PrimaryThatIsMadeAgainUnseenIsLostWithTheNextAllocation) {
+  const SoftwareControls controls(broker.driver().path);
+  if (!controls) GTEST_SKIP() << "a shielded primary is destroyed on the software device alone";
+  Tenant tenant = open("loser", LeaseKind::shared);
+  const AdoptedLibrary library = adopt(tenant);
+  ASSERT_EQ(call(library, "set_only"), CUDA_SUCCESS);
+  ASSERT_EQ(call(library, "use"), CUDA_SUCCESS);
+  const RawDriver raw(broker.driver().path);
+  CUcontext const context = tenant.lease().context;
+  std::thread([&] {
+    const Entered entered(raw, context);
+    controls.fail_call("cuCtxSynchronize", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT_EQ(raw.call("cuCtxSynchronize"), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    controls.stop_counting();
+    EXPECT_EQ(raw.retain_primary(0), context) << "or this test shows nothing";
+  }).join();
+  EXPECT_EQ(state_of(tenant), LeaseState::ready) << "nobody has met it";
+  EXPECT_EQ(call(library, "use"), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(state_of(tenant), LeaseState::lost);
+  raw.call("cuDevicePrimaryCtxRelease_v2", 0);
+}
+
 class BareLossOfAnyLeaseTest : public BareLossesTest,
                                public ::testing::WithParamInterface<LeaseKind> {};
 

@@ -319,6 +319,38 @@ TEST_P(StoredMemoryTest, FreeWaitsForTheTenantsOwnWork) {
   });
 }
 
+// The load waits for the neighbour's kernel, and the driver makes no event meanwhile.
+TEST_P(StoredMemoryTest, FreesBesideAModuleLoadWaitForNoNeighbour) {
+  HungKernel slow;
+  slow.let_go_after(std::chrono::seconds(20));
+  Tenant neighbour = open_with("neighbour", MemorySource::pool);
+  Tenant tenant = open_with("tenant", MemorySource::pool);
+  tenant.run(0, [&] { EXPECT_EQ(give(take(mib)), CUDA_SUCCESS); });
+  neighbour.run(0, [&] {
+    CUstream stream = nullptr;
+    ASSERT_EQ(driver_call("cuStreamCreate", &stream, 1U), CUDA_SUCCESS);
+    const CUfunction kernel = slow.load();
+    slow.launch(kernel, stream, slow.open());
+    ASSERT_EQ(driver_call("cuStreamSynchronize", stream), CUDA_SUCCESS);
+    slow.launch(kernel, stream, slow.held());
+  });
+  const std::jthread load([&] {
+    tenant.run(0, [] {
+      CUmodule module = nullptr;
+      driver_call("cuModuleLoadData", &module, static_cast<const void*>(hold_ptx));
+    });
+  });
+  std::this_thread::sleep_for(milliseconds(200));  // the load has begun
+  constexpr int more_than_spare_events = 24;
+  tenant.run(0, [&] {
+    for (int i = 0; i < more_than_spare_events; ++i) EXPECT_EQ(give(take(mib)), CUDA_SUCCESS);
+  });
+  EXPECT_TRUE(slow.is_held()) << "a free waited for the neighbour";
+  slow.let_go();
+  slow.stop_watching();
+  EXPECT_TRUE(comes_true([&] { return metrics_of(tenant).held_bytes == 0; }));
+}
+
 // The free then waits for nothing, but the memory still waits for the work.
 TEST_P(StoredMemoryTest, FreeThatGetsNoEventLosesNothing) {
   const SoftwareControls controls(broker.driver().path);

@@ -90,7 +90,7 @@ class StoresBesideEndlessWork : public ::testing::TestWithParam<EndlessCell> {
 };
 
 TEST_P(StoresBesideEndlessWork, DISABLED_TakesAndFrees) {
-  hung.let_go_after(std::chrono::seconds(20));
+  hung.let_go_after(std::chrono::seconds(is_stored() ? 20 : 5));
   Tenant guilty = open("guilty"), innocent = open("innocent");
   Tenant& tenant = is_own() ? guilty : innocent;
   CUdeviceptr used = 0;
@@ -123,9 +123,11 @@ TEST_P(StoresBesideEndlessWork, DISABLED_TakesAndFrees) {
   });
   const auto took = steady_clock::now() - begin;
   const PutOffMemory late = waiting();
-  EXPECT_TRUE(hung.is_held()) << "a call waited until the endless work was let go";
+  EXPECT_TRUE(hung.is_held() || !is_stored()) << "a call waited until the endless work was let go";
   if (!is_stored()) {
-    EXPECT_GE(late.count, rounds) << "the control: what is held grows";
+    // Some drivers allocate no memory while a free waits, and others do.
+    EXPECT_TRUE(!hung.is_held() || late.count >= rounds)
+        << "the control: a call waits for the neighbour, or what is held grows";
   } else if (!is_own()) {
     EXPECT_LT(took, timeout) << "the first free already waited for the neighbour";
     EXPECT_EQ(late.count, 0U);

@@ -52,7 +52,7 @@ struct Allocates {
     MemoryStore* const store = holding.store.get();
     return make_held(*caller.tenant, std::move(holding), out, [&] {
       if constexpr (std::is_same_v<A, Address>) {
-        if (store != nullptr) return store->allocate(out, bytes);
+        if (store != nullptr) return report_loss(*caller.tenant, store->allocate(out, bytes));
       }
       return by_driver();
     });
@@ -80,7 +80,9 @@ struct AllocatesPitched {
     MemoryStore* const store = holding.store.get();
     return make_held(*caller.tenant, std::move(holding), out, [&] {
       if constexpr (std::is_same_v<A, Address>) {
-        if (store != nullptr) return store->allocate_pitched(out, pitch, width, height);
+        if (store != nullptr) {
+          return report_loss(*caller.tenant, store->allocate_pitched(out, pitch, width, height));
+        }
       }
       return Real::call(out, pitch, width, height, element);
     });
