@@ -332,6 +332,10 @@ void VirtualMemory::forget() noexcept {
 
 CUmemAccess_flags VirtualMemory::access(CUdeviceptr address, CUdevice who) const {
   std::lock_guard lock(mutex_);
+  const auto block = Process::instance().memory.find(address);
+  const bool is_allocated = block != nullptr && block->kind != Block::Kind::mapped &&
+                            block->kind != Block::Kind::mapped_host;
+  if (is_allocated) return CU_MEM_ACCESS_FLAGS_PROT_NONE;  // as an H200 answers
   const auto& access = mapping_at(address)->second.access;
   auto found = access.find(who);
   return found == access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : found->second;

@@ -76,6 +76,17 @@ TEST_F(VirtualMemoryTest, MappedMemoryIsUsedLikeAnyOther) {
   EXPECT_EQ(d.cuMemAddressFree(address, 2 * unit), CUDA_SUCCESS);
 }
 
+TEST_F(VirtualMemoryTest, AllocatedMemoryHasNoAccessOfAMapping) {
+  CUdeviceptr allocated = 0;
+  void* pinned = nullptr;
+  ASSERT_EQ(d.cuMemAlloc_v2(&allocated, 4096), CUDA_SUCCESS);
+  ASSERT_EQ(d.cuMemHostAlloc(&pinned, 4096, 0), CUDA_SUCCESS);
+  EXPECT_EQ(access(allocated), 0U);
+  EXPECT_EQ(access(reinterpret_cast<CUdeviceptr>(pinned)), 0U);
+  EXPECT_EQ(d.cuMemFree_v2(allocated), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemFreeHost(pinned), CUDA_SUCCESS);
+}
+
 TEST_F(VirtualMemoryTest, OneMemoryIsMappedAtTwoAddresses) {
   CUdeviceptr here = reserve(1), there = reserve(1);
   CUmemGenericAllocationHandle memory = create();

@@ -51,8 +51,6 @@ std::vector<std::string> told_of(void* memory, std::size_t bytes) {
     ask(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES);
     ask(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS);
     ask(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE);
-    ask(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, begin);
-    ask(CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
     CUdeviceptr start = 0, shown = 0, *const nowhere = nullptr;
     std::size_t size = 0, *const no_size = nullptr;
     unsigned flags = 0, *const no_flags = nullptr;
@@ -71,7 +69,8 @@ std::vector<std::string> told_of(void* memory, std::size_t bytes) {
     tell("device pointer nowhere",
          driver_call("cuMemHostGetDevicePointer_v2", nowhere, pointer, 0U), 0);
     status = driver_call("cuMemHostGetFlags", &flags, pointer);
-    tell("flags", status, flags);
+    // An H200 keeps this flag only if no earlier memory has room for the new one.
+    tell("flags", status, flags & ~static_cast<unsigned>(CU_MEMHOSTALLOC_PORTABLE));
     const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
     const auto* const location = &here;
     unsigned long long access = 0;

@@ -18,8 +18,6 @@ bool is_shown_otherwise(CUpointer_attribute which) noexcept {
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return true;
     default:
@@ -27,15 +25,14 @@ bool is_shown_otherwise(CUpointer_attribute which) noexcept {
   }
 }
 
-// Pinned memory of a store is a part of something larger that belongs to no device.
+// Pinned memory of a store is a part of something larger that belongs to no device. So is small
+// memory of cuMemHostAlloc: what the driver says about the mapping is true for both.
 void show_pinned(CUpointer_attribute which, void* out, const Holding& stored) noexcept {
   switch (which) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       *static_cast<CUdeviceptr*>(out) = stored.handle;
       break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       *static_cast<std::size_t*>(out) = stored.host_bytes;
       break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
@@ -103,7 +100,7 @@ CUresult get_host_flags(unsigned* flags, void* address) noexcept {
   enter_rule<GetHostFlags>();
   const CUresult status = GetHostFlags::call(flags, address);
   if (status == CUDA_SUCCESS && find_stored(handle_value(address), Kind::host_memory)) {
-    *flags = CU_MEMHOSTALLOC_DEVICEMAP;  // the driver does not keep CU_MEMHOSTALLOC_PORTABLE
+    *flags = CU_MEMHOSTALLOC_DEVICEMAP;  // the driver keeps CU_MEMHOSTALLOC_PORTABLE by chance
   }
   return status;
 }
@@ -122,16 +119,15 @@ struct FindsDevicePointer {
   }
 };
 
-// The driver answers it for mapped memory only.
+// The driver knows no access for memory of cuMemHostAlloc.
 using GetAccess = DriverFunction<"cuMemGetAccess",
                                  CUresult(unsigned long long*, const CUmemLocation*, CUdeviceptr)>;
 CUresult get_access(unsigned long long* flags, const CUmemLocation* location,
                     CUdeviceptr address) noexcept {
   enter_rule<GetAccess>();
   const CUresult status = GetAccess::call(flags, location, address);
-  if (status != CUDA_SUCCESS || !find_stored(address, Kind::host_memory)) return status;
-  *flags = 0;
-  return CUDA_ERROR_INVALID_VALUE;
+  if (status == CUDA_SUCCESS && find_stored(address, Kind::host_memory)) *flags = 0;
+  return status;
 }
 
 constexpr RuleRow pointer_rows[] = {
