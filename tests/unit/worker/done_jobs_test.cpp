@@ -15,12 +15,10 @@ using ::testing::SizeIs;
 
 class DoneJobsTest : public ::testing::Test {
  protected:
-  DoneJobsTest() { block_->memory = Mapping(file_.get(), sizeof(DoneBoard)); }
-
   void listen(bool lost_are_done = false) { jobs.listen(block_, lost_are_done); }
   // Writes the board as the worker does.
   void write(DoneBoard last) {
-    *reinterpret_cast<DoneBoard*>(block_->memory.get()) = last;
+    *reinterpret_cast<DoneBoard*>(block_->pages->begin()) = last;
     jobs.look();
   }
 
@@ -28,8 +26,8 @@ class DoneJobsTest : public ::testing::Test {
   DoneJobs jobs{[this](std::uint64_t job) { told.push_back(job); }};
 
  private:
-  const Descriptor file_{sealed_memory("done_jobs_test", sizeof(DoneBoard))};
-  const std::shared_ptr<LentBlock> block_ = std::make_shared<LentBlock>();
+  const std::shared_ptr<LentBlock> block_ =
+      std::make_shared<LentBlock>(HostPages::make(sizeof(DoneBoard)));
 };
 
 TEST_F(DoneJobsTest, JobThatRangBeforeItsAnswerIsTold) {
