@@ -88,6 +88,12 @@ void MemoryPool::trim_to(std::size_t bytes) {
   release_down_to(bytes);
 }
 
+void MemoryPool::keep_nothing() {
+  std::lock_guard lock(mutex_);
+  threshold_ = 0;
+  release_down_to(0);
+}
+
 void MemoryPool::get(CUmemPool_attribute which, void* value) {
   std::lock_guard lock(mutex_);
   switch (which) {

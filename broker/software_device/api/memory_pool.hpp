@@ -29,6 +29,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   // New memory; CUDA_ERROR_OUT_OF_MEMORY.
   std::shared_ptr<Block> allocate(std::size_t bytes);
   void trim_to(std::size_t bytes);
+  // Gives back what is unused now, and from now on what is freed.
+  void keep_nothing();
 
   // Reads or writes *value, an int or a cuuint64_t; CUDA_ERROR_INVALID_VALUE.
   void get(CUmemPool_attribute which, void* value);

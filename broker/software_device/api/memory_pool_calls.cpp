@@ -108,6 +108,7 @@ CTXB_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     check_value(found != found->device.default_pool());
     found->device.forget_pool(*found);
     Process::instance().pools.take(pool);
+    found->keep_nothing();  // what still holds freed memory may outlast it
   });
 }
 

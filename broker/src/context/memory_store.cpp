@@ -316,7 +316,7 @@ void MemoryStore::list_put_off(std::vector<PutOff>& list) const {
   if (late.count != 0) list.push_back(std::move(late));
 }
 
-bool MemoryStore::end_within(std::chrono::milliseconds limit) noexcept {
+bool MemoryStore::end_within(Clock::duration limit) noexcept {
   if (last_.empty()) {
     WorkBehind all = record_work(true);
     if (all.of == WorkBehind::Of::unknown) return false;

@@ -125,7 +125,7 @@ class MemoryStore {
   // taken from a pool of the device and not given back stays valid until it is freed. Returns false
   // if the work has not ended within the limit, or if the driver refuses. The caller has the only
   // reference to the store.
-  bool end_within(std::chrono::milliseconds limit) noexcept;
+  bool end_within(Clock::duration limit) noexcept;
   // Forgets the work that was destroyed together with the store's primary context. With `is_last`,
   // the caller has the only reference to the store: then this also ends the pool. Returns
   // `is_last`.

@@ -66,7 +66,8 @@ bool MemoryStores::trim(std::chrono::milliseconds limit, std::uint64_t generatio
   return trimmed;
 }
 
-void MemoryStores::end_unowned(std::chrono::milliseconds limit, std::uint64_t generation) noexcept {
+void MemoryStores::end_unowned(MemoryStore::Clock::duration limit,
+                               std::uint64_t generation) noexcept {
   std::vector<std::shared_ptr<MemoryStore>> left;
   try {
     const std::lock_guard lock(mutex_);
@@ -82,8 +83,7 @@ void MemoryStores::end_unowned(std::chrono::milliseconds limit, std::uint64_t ge
   }
   const auto until = MemoryStore::Clock::now() + limit;  // the same for all
   for (auto& store : left) {
-    const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::max<MemoryStore::Clock::duration>(until - MemoryStore::Clock::now(), {}));
+    const auto rest = std::max<MemoryStore::Clock::duration>(until - MemoryStore::Clock::now(), {});
     const bool has_ended = store->generation() != generation
                                ? store->end_lost(store.use_count() == 1)
                                : store->end_within(rest);
@@ -97,7 +97,7 @@ void MemoryStores::end_unowned(std::chrono::milliseconds limit, std::uint64_t ge
 }
 
 void MemoryStores::poll(std::uint64_t generation) noexcept {
-  end_unowned(std::chrono::milliseconds(0), generation);
+  end_unowned(time_of_events, generation);
   for (const auto& store : of(generation)) store->poll();
 }
 

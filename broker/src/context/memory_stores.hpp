@@ -32,8 +32,8 @@ class MemoryStores {
   bool trim(std::chrono::milliseconds limit, std::uint64_t generation) noexcept;
   // Ends the stores that have no other owner any more, if the work on the device ends within the
   // limit.
-  void end_unowned(std::chrono::milliseconds limit, std::uint64_t generation) noexcept;
-  // Does the same without waiting, and calls MemoryStore::poll for all stores.
+  void end_unowned(MemoryStore::Clock::duration limit, std::uint64_t generation) noexcept;
+  // Does the same within a moment, and calls MemoryStore::poll for all stores.
   void poll(std::uint64_t generation) noexcept;
   void list_put_off(std::vector<PutOff>& list) const;
   // Ends the stores that have no other owner. For each of them, it waits for the work on the

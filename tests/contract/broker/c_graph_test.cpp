@@ -321,9 +321,8 @@ TEST_F(CGraphTest, GraphEndsOnTheDeviceFollowTheTenantsStream) {
   EXPECT_EQ(ctxb_tenant_close(tenant), CTXB_OK) << ctxb_last_error();
 }
 
-// The device's speed decides how many jobs wait. The test checks that each job's outcome agrees
-// with what the call of cancel returned.
 TEST_F(CGraphTest, HostMemoryIsUsedByItsAddress) {
+  ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   ctxb_graph* const graph = make();
   ctxb_host_memory *memory = nullptr, *hosts = nullptr;
   constexpr std::size_t samples = std::size_t{frames} * channels;
@@ -359,6 +358,8 @@ TEST_F(CGraphTest, HostMemoryIsUsedByItsAddress) {
   EXPECT_EQ(ctxb_graph_destroy(graph), CTXB_OK);
 }
 
+// The device's speed decides how many jobs wait. The test checks that each job's outcome agrees
+// with what the call of cancel returned.
 TEST_F(CGraphTest, JobsThatWaitCanBeCancelled) {
   ASSERT_EQ(ctxb_instance_activate(mixer, &sizes), CTXB_OK) << ctxb_last_error();
   ctxb_graph_options options{};

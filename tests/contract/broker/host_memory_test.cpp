@@ -460,6 +460,7 @@ TEST_P(HostMemoryChildTest, DISABLED_MemoryOfAHungJobStays) {
   Graph graph(hasty, {&lingering}, test_sizes);
   HostMemory memory = hasty.host_memory(picture_bytes);
   float* const output = samples_in(memory);
+  ASSERT_TRUE(is_known(output)) << "and the neighbour, which asks, has a lease";
   error_text(ErrorKind::context_lost, [&] { graph.process(pixel_, output, {}); });
   memory.reset();
   for (int i = 0; i < 20; ++i) hasty.poll();

@@ -243,7 +243,7 @@ TEST_P(GreenNeighboursOfEndlessWork, DISABLED_HoldNoMoreThanBefore) {
   std::vector<TenantMetrics> before;
   for (GreenNeighbour& one : neighbours) before.push_back(metrics_of(one));
   const std::uint64_t free_before = hung.free_memory(), rounds_before = neighbours[0].rounds();
-  begin_endless_work(time + std::chrono::seconds(45));
+  begin_endless_work(time + std::chrono::seconds(is_pooled() ? 45 : 10));
 
   std::atomic<bool> over{false};
   std::vector<std::thread> threads;
@@ -258,7 +258,10 @@ TEST_P(GreenNeighboursOfEndlessWork, DISABLED_HoldNoMoreThanBefore) {
   over.store(true);
   for (std::thread& one : threads) one.join();
 
-  EXPECT_TRUE(hung.is_held()) << "a call waited until the endless work was let go";
+  const bool waited = !hung.is_held();
+  if (is_pooled()) {
+    EXPECT_FALSE(waited) << "a call waited until the endless work was let go";
+  }
   const std::uint64_t free_after = hung.free_memory();
   std::uint64_t moved = 0;
   for (std::size_t i = 0; i < neighbours.size(); ++i) {
@@ -277,7 +280,7 @@ TEST_P(GreenNeighboursOfEndlessWork, DISABLED_HoldNoMoreThanBefore) {
       EXPECT_EQ(after.held_things, before[i].held_things);
       EXPECT_EQ(put_off(name, "device memory").bytes, 0U);
       EXPECT_LE(after.store_unused_bytes, before[i].store_unused_bytes + slack);
-    } else {
+    } else if (!waited) {  // the damage: a call waits, as on an H200, or what is held grows
       EXPECT_GE(put_off(name, "device memory").bytes, bytes) << "the control: what is held grows";
       EXPECT_GE(after.held_bytes, before[i].held_bytes + bytes);
     }
@@ -285,7 +288,7 @@ TEST_P(GreenNeighboursOfEndlessWork, DISABLED_HoldNoMoreThanBefore) {
   if (is_pooled()) {
     EXPECT_GT(moved, 4 * slack) << "there is enough work to tell";
     EXPECT_GE(free_after + slack, free_before);
-  } else {
+  } else if (!waited) {
     EXPECT_LE(free_after + moved, free_before + slack);
   }
   expect_that_all_is_freed_later();
