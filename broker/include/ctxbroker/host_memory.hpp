@@ -58,9 +58,9 @@ class CTXB_API HostMemory {
   void* data() const&& = delete;  // The memory ends with the object: keep it.
   /// The size, or 0 when it holds nothing.
   [[nodiscard]] std::size_t bytes() const noexcept;
-  /// Whether it holds memory.
+  /// Returns whether it holds memory.
   [[nodiscard]] explicit operator bool() const noexcept { return block_ != nullptr; }
-  /// Whether CUDA knows the memory now. False for a broker without a driver, and if the driver has
+  /// Returns whether CUDA knows the memory now. It does not without a driver, or if the driver has
   /// refused to register it: a record of the topic "host memory" says why.
   [[nodiscard]] bool is_registered() const noexcept;
 
