@@ -380,7 +380,7 @@ class HostMemoryChildTest : public BrokerTest, public ::testing::WithParamInterf
   }
   void end_long_kernel() { kernel_->let_go(); }
   bool is_kernel_running() const { return kernel_->is_held(); }
-  // Whether the driver knows the address.
+  // Returns whether the driver knows the address.
   bool is_known(void* address) {
     unsigned int flags = 0;
     CUresult status = CUDA_SUCCESS;

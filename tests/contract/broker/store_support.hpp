@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of tenants' stores share: where memory comes from, and what waits for work.
+// Helpers of the tests of tenants' stores: where memory comes from, and what waits for work.
 #pragma once
 
 #include <gtest/gtest.h>

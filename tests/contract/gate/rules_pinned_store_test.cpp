@@ -115,7 +115,7 @@ TEST_P(PinnedStoreTest, BlocksOfManySizesDoNotOverlap) {
   EXPECT_EQ(held(tenant, "pinned host memory").count, 0U);
 }
 
-// What the arena knows of its blocks lies elsewhere.
+// The arena keeps its lists of blocks elsewhere.
 TEST_P(PinnedStoreTest, CodeThatWritesBeyondItsBlockDoesNotBreakTheArena) {
   Tenant tenant = open_with("overruns", MemorySource::pool);
   tenant.run(0, [&] {
