@@ -356,6 +356,10 @@ bool MemoryStore::end_lost(bool is_last) noexcept {
   return is_last;
 }
 
+bool MemoryStore::is_context_gone() const noexcept {
+  return call_in(driver_, primary_, [] { return CUDA_SUCCESS; }) == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 std::deque<MemoryStore::Waiting> MemoryStore::take_all() noexcept {
   const std::lock_guard lock(mutex_);
   late_ = 0;

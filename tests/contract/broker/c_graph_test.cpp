@@ -335,7 +335,9 @@ TEST_F(CGraphTest, HostMemoryIsUsedByItsAddress) {
   EXPECT_EQ(ctxb_host_memory_is_registered(hosts), 1u);
   EXPECT_EQ(ctxb_host_memory_data(hosts), mix.data());
   float peak = 0, level = 0;
-  ASSERT_EQ(run(graph, voice, music, expected, peak), CTXB_OK) << ctxb_last_error();
+  for (int job = 0; job < 2; ++job) {  // the first one begins with the silence of a delay
+    ASSERT_EQ(run(graph, voice, music, expected, peak), CTXB_OK) << ctxb_last_error();
+  }
   auto* const there = static_cast<float*>(ctxb_host_memory_data(memory));
   std::copy(voice.begin(), voice.end(), there);
   const void* const read[] = {there, music.data()};

@@ -132,11 +132,15 @@ void report_thread(CUcontext expected) {
   driver_call("cuCtxPushCurrent_v2", top != nullptr ? top : expected);
 }
 
+// A green context may keep a little of the device's memory for its successors.
+bool is_memory_missing(std::size_t free_before) {
+  return free_memory() + (32U << 20) < free_before;
+}
+
 // Free memory is the whole device's: these cells must have it to themselves.
 void report_memory(const Cell& cell, std::size_t free_before) {
   if (cell.behaviour != "leak_memory" && cell.behaviour != "create_context_and_leave") return;
-  // A green context may keep a little of the device's memory for its successors.
-  if (free_memory() + (32U << 20) < free_before) std::printf("DAMAGE: memory was not given back\n");
+  if (is_memory_missing(free_before)) std::printf("DAMAGE: memory was not given back\n");
 }
 
 // Returns the release threshold of the device's default pool, as the host sees it.
@@ -225,7 +229,12 @@ void run_with_broker(const Cell& cell) {
     neighbours_tenant.run(0, [&] { report(neighbour.damage()); });
     attacker.close();
   }
-  broker.poll();  // as hosts do: a pool that the neighbour's work kept at the close ends here
+  // As hosts do. A pool that the neighbour's work kept at the close ends here.
+  broker.poll();
+  for (int i = 0; i < 1000 && is_memory_missing(free_before); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    broker.poll();
+  }
   report_thread(hosts);
   neighbours_tenant.run(0, [&] { report(neighbour.damage()); });
   report_memory(cell, free_before);
