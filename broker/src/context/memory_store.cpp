@@ -357,7 +357,8 @@ bool MemoryStore::end_lost(bool is_last) noexcept {
 }
 
 bool MemoryStore::is_context_gone() const noexcept {
-  return call_in(driver_, primary_, [] { return CUDA_SUCCESS; }) == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  const CUresult entered = call_in(driver_, primary_, [] { return CUDA_SUCCESS; });
+  return entered == CUDA_ERROR_CONTEXT_IS_DESTROYED || entered == CUDA_ERROR_INVALID_CONTEXT;
 }
 
 std::deque<MemoryStore::Waiting> MemoryStore::take_all() noexcept {
