@@ -66,7 +66,14 @@ CUresult DevicePool::open(CUdevice device) noexcept {
   return status;
 }
 
+// Frees once more what the driver has refused to free. All owners of memory have given it back.
 CUresult DevicePool::end() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(taken_, [this](CUdeviceptr one) {
+      return !is_of_this_pool(one) || driver_.mem_free_async(one, stream_) == CUDA_SUCCESS;
+    });
+  }
   driver_.stream_synchronize(stream_);
   const CUresult status = driver_.pool_destroy(pool_);
   if (status == CUDA_SUCCESS) driver_.stream_destroy(stream_);
