@@ -40,12 +40,12 @@ std::shared_ptr<MemoryPool> DevicePool::make(const DriverTable& driver, CUcontex
                                              const char* owner) noexcept {
   if (!has_pools(driver)) return nullptr;
   try {
-    std::shared_ptr<DevicePool> made(new DevicePool(driver, primary));
+    std::shared_ptr<DevicePool> made(new DevicePool(driver, primary, device));
     MakeRequest request;
     request.owner = owner;
     request.is_light = true;
-    request.perform = [made, primary, device] {
-      return call_in(made->driver_, primary, [&] { return made->open(device); });
+    request.perform = [made, primary] {
+      return call_in(made->driver_, primary, [&] { return made->open(); });
     };
     request.undo = [made] { made->end(); };
     return family.make(std::move(request)) == CUDA_SUCCESS ? made : nullptr;
@@ -54,10 +54,10 @@ std::shared_ptr<MemoryPool> DevicePool::make(const DriverTable& driver, CUcontex
   }
 }
 
-CUresult DevicePool::open(CUdevice device) noexcept {
+CUresult DevicePool::open() noexcept {
   CUmemPoolProps properties{};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
   CUresult status = driver_.pool_create(&pool_, &properties);
   if (status != CUDA_SUCCESS) return status;
   status = set_up(driver_, pool_);
@@ -88,8 +88,8 @@ bool DevicePool::is_of_this_pool(CUdeviceptr address) const noexcept {
   return status == CUDA_SUCCESS && pool == pool_;
 }
 
-// The pool's stream was destroyed with the context, so this frees without a stream. Some drivers
-// need a context for that: it is the new primary, which has the old one's handle.
+// The pool's stream was destroyed with the context, so this frees without a stream. That needs a
+// context: the new primary, which has the old one's handle. If there is none, one is made for it.
 void DevicePool::end_without_context() noexcept {
   const std::lock_guard lock(mutex_);
   const auto free_all = [&] {
@@ -98,8 +98,12 @@ void DevicePool::end_without_context() noexcept {
     });
     return CUDA_SUCCESS;
   };
-  if (!taken_.empty()) call_in(driver_, nullptr, free_all);
   if (!taken_.empty()) call_in(driver_, primary_, free_all);
+  CUcontext made = nullptr;
+  if (!taken_.empty() && driver_.primary_retain(&made, device_) == CUDA_SUCCESS) {
+    call_in(driver_, made, free_all);
+    driver_.primary_release(device_);
+  }
   driver_.pool_destroy(pool_);
 }
 

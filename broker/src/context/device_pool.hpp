@@ -44,13 +44,15 @@ class DevicePool final : public MemoryPool {
   void end_without_context() noexcept override;
 
  private:
-  DevicePool(const DriverTable& driver, CUcontext primary) : driver_(driver), primary_(primary) {}
-  CUresult open(CUdevice device) noexcept;
+  DevicePool(const DriverTable& driver, CUcontext primary, CUdevice device)
+      : driver_(driver), primary_(primary), device_(device) {}
+  CUresult open() noexcept;
   std::uint64_t bytes(CUmemPool_attribute which) const noexcept;
   bool is_of_this_pool(CUdeviceptr address) const noexcept;
 
   const DriverTable driver_;  // the broker's may end before the pool
   CUcontext const primary_;
+  const CUdevice device_;
   CUmemoryPool pool_ = nullptr;
   CUstream stream_ = nullptr;  // in the primary; the pool allocates and frees in its order
   std::atomic<std::uint64_t> pitch_unit_{0};  // 0: not known yet
