@@ -80,6 +80,13 @@ CUresult DevicePool::end() noexcept {
   return status;
 }
 
+// The context may have been made again since, with the same handle. The stream tells.
+bool DevicePool::is_lost() noexcept {
+  const CUresult status = driver_.stream_query(stream_);
+  return status == CUDA_ERROR_CONTEXT_IS_DESTROYED || status == CUDA_ERROR_INVALID_CONTEXT ||
+         status == CUDA_ERROR_INVALID_HANDLE;
+}
+
 // A tenant can free memory in the order of its own stream, and others may have the address now.
 bool DevicePool::is_of_this_pool(CUdeviceptr address) const noexcept {
   CUmemoryPool pool = nullptr;

@@ -41,6 +41,7 @@ class DevicePool final : public MemoryPool {
   bool trim(std::uint64_t frees) noexcept override;
   void keep_nothing() noexcept override;
   CUresult end() noexcept override;
+  bool is_lost() noexcept override;
   void end_without_context() noexcept override;
 
  private:

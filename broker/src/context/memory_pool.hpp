@@ -43,6 +43,8 @@ class MemoryPool {
 
   // Ends the pool after all work that uses its memory. If the driver refuses, call it again.
   virtual CUresult end() noexcept = 0;
+  // Returns whether what the pool needs of the primary context has ended with it.
+  virtual bool is_lost() noexcept { return false; }
   // Ends the pool after the primary context, and all work in it, has been destroyed. Its memory
   // outlives the context, so this frees what was taken and not freed. The caller has the only use
   // of the pool.

@@ -356,11 +356,6 @@ bool MemoryStore::end_lost(bool is_last) noexcept {
   return is_last;
 }
 
-bool MemoryStore::is_context_gone() const noexcept {
-  const CUresult entered = call_in(driver_, primary_, [] { return CUDA_SUCCESS; });
-  return entered == CUDA_ERROR_CONTEXT_IS_DESTROYED || entered == CUDA_ERROR_INVALID_CONTEXT;
-}
-
 std::deque<MemoryStore::Waiting> MemoryStore::take_all() noexcept {
   const std::lock_guard lock(mutex_);
   late_ = 0;

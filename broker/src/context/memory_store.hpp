@@ -130,8 +130,8 @@ class MemoryStore {
   // the caller has the only reference to the store: then this also ends the pool. Returns
   // `is_last`.
   bool end_lost(bool is_last) noexcept;
-  // Returns whether the primary context was destroyed and has not been made again.
-  bool is_context_gone() const noexcept;
+  // Returns whether the primary context was destroyed, although nobody may have noticed.
+  bool is_lost() const noexcept { return pool_->is_lost(); }
   // Makes the pool keep no freed memory, because the store stays until the process ends.
   void keep_nothing() noexcept { pool_->keep_nothing(); }
 

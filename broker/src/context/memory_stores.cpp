@@ -117,8 +117,8 @@ void MemoryStores::end_all(std::chrono::milliseconds limit, std::uint64_t genera
       store->end_lost(store.use_count() == 1);
     } else if (store.use_count() > 1) {
       store->keep_nothing();  // memory that stays in the process still needs it
-    } else if (!store->end_within(limit) && store->is_context_gone()) {
-      store->end_lost(true);  // nobody has noticed the loss
+    } else if (!store->end_within(limit) && store->is_lost()) {
+      store->end_lost(true);
     }
   }
 }
