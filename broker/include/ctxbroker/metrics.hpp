@@ -44,10 +44,10 @@ struct LeaseMetrics {
   std::uint64_t events = 0;             ///< Events that exist now, the broker's own included.
   /// Modules that are loaded now, also those that no activation uses.
   std::uint64_t modules = 0;
-  std::uint64_t allocations = 0;        ///< Pieces of device and pinned host memory held now.
-  std::uint64_t graphs = 0;             ///< Executable graphs of jobs that exist now.
-  std::uint64_t module_bytes = 0;       ///< Bytes of the loaded modules' images.
-  std::uint64_t module_loads = 0;       ///< Loads of modules, reloads included.
+  std::uint64_t allocations = 0;   ///< Pieces of device and pinned host memory held now.
+  std::uint64_t graphs = 0;        ///< Executable graphs of jobs that exist now.
+  std::uint64_t module_bytes = 0;  ///< Bytes of the loaded modules' images.
+  std::uint64_t module_loads = 0;  ///< Loads of modules, reloads included.
   /// Loads that repeat an earlier one: after a loss, after an unload, or after the module's file
   /// changed.
   std::uint64_t module_reloads = 0;

@@ -43,8 +43,8 @@ std::vector<Case> chosen_cases(const std::string& only);
 std::vector<CaseResult> run_campaign(Session& session, const CampaignOptions& options,
                                      const std::vector<Case>& cases);
 
-// Writes one JSON document, as Google Benchmark does: bench_report.py reads it, and so do tools that
-// compare benchmarks. Throws std::runtime_error when the file cannot be written.
+// Writes one JSON document, as Google Benchmark does: bench_report.py reads it, and so do tools
+// that compare benchmarks. Throws std::runtime_error when the file cannot be written.
 void write_json(const std::string& path, Session& session, const CampaignOptions& options,
                 const std::vector<CaseResult>& results);
 
