@@ -131,8 +131,10 @@ TEST_P(StoresBesideEndlessWork, DISABLED_TakesAndFrees) {
   } else if (!is_own()) {
     EXPECT_LT(took, timeout) << "the first free already waited for the neighbour";
     EXPECT_EQ(late.count, 0U);
-    EXPECT_LE(addresses.size(), 4U) << "the same memory is used again";
-    EXPECT_GE(hung.free_memory() + 4 * endless_mib, free_before);
+    if (is_pinned()) {  // a pool of the driver chooses the addresses itself
+      EXPECT_LE(addresses.size(), 4U) << "the same memory is used again";
+    }
+    EXPECT_GE(hung.free_memory() + 4 * endless_mib, free_before) << "the same memory is used again";
   } else {
     EXPECT_GE(took, timeout) << "the first free waits for the tenant's own work";
     EXPECT_LT(took, 4 * timeout) << "and the next ones do not";
