@@ -103,7 +103,7 @@ bool SharedFile::is_same_as(const Name& name) const noexcept {
 
 void* SharedFile::show(std::size_t bytes, int protection, void* address) const noexcept {
   if (pages_ != nullptr) {
-    // Of a shared mapping, an old size of 0 makes another mapping of the same pages.
+    // With an old size of 0, mremap makes another mapping of the same pages.
     const int moves = address == nullptr ? MREMAP_MAYMOVE : MREMAP_MAYMOVE | MREMAP_FIXED;
     void* const shown = mremap(pages_, 0, bytes, moves, address);
     if (shown == MAP_FAILED) return nullptr;

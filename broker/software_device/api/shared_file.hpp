@@ -30,7 +30,7 @@ class SharedFile {
   // New memory of zeros; CUDA_ERROR_OUT_OF_MEMORY. Nobody can make it shorter, so whoever shows it
   // never reads beyond its end.
   SharedFile(CUdevice device, std::size_t bytes);
-  // The same for memory that no other process opens. It is no file, so the limits for files do not
+  // Makes memory that no other process opens. It is no file, so the limits for files do not
   // apply to it.
   static std::shared_ptr<SharedFile> without_name(CUdevice device, std::size_t bytes);
   // Of another process, or of this one; CUDA_ERROR_INVALID_HANDLE for a name of nothing.

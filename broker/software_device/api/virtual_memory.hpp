@@ -26,7 +26,7 @@ class VirtualMemory {
   CUdeviceptr reserve(std::size_t bytes, std::size_t alignment);
   void free(CUdeviceptr begin, std::size_t bytes);
 
-  // Whoever has access is a device or the host.
+  // The host, among the devices that have access.
   static constexpr CUdevice host = -1;
   static bool is_host(const CUmemLocation& location) noexcept {
     return location.type == CU_MEM_LOCATION_TYPE_HOST ||
@@ -50,7 +50,7 @@ class VirtualMemory {
            CUmemGenericAllocationHandle handle);
   // Whole mappings, after all work that uses them. The caller sees to the work.
   void unmap(CUdeviceptr begin, std::size_t bytes);
-  // Of whole mappings. Accessible to one device is accessible: devices share one memory. Only host
+  // Sets the access to whole mappings. Access for one device is access for all. Only host
   // memory gives access to the host.
   void set_access(CUdeviceptr begin, std::size_t bytes, CUdevice who, CUmemAccess_flags flags);
   CUmemAccess_flags access(CUdeviceptr address, CUdevice who) const;

@@ -354,7 +354,7 @@ void HungWork::work() {
   const std::weak_ptr<HungWork> family = weak_from_this();
   Lock lock(mutex_);
   ending_thread_.store(std::this_thread::get_id(), std::memory_order_release);
-  // What is being made may be in what is ended.
+  // Nothing is ended while something is made, because the one may be in the other.
   const auto is_ready = [this] { return !tasks_.empty() && left_ == 0; };
   for (;;) {
     if (self_ != nullptr && tasks_.empty() && markers_.empty()) {
